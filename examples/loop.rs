@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::core::{
-    Annealing, Candidate, Gate, Gated, HapoGate, Loss, MethodSettings, Normaliser, RngStream,
+    Annealing, Candidate, Gate, Gated, HapoGate, Loss, MethodSettings, NormaliserKind, RngStream,
     Rollout, Scores, Slot, Step, Threshold, TrainPrompt, method,
 };
 use hapo::data::find_template;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gate = Gate::Confidence { threshold: Threshold::Derived { success_limit: 0 }, annealing };
     let trapo = method("trapo").ok_or("a method of the table")?.build(&MethodSettings::default())?;
     let method = Gated::hapo(trapo, HapoGate::of(gate), GROUP_SIZE, order.steps_per_epoch())?;
-    let loss = Loss::new(Normaliser::Constant { max_response: MAX_TOKENS });
+    let loss = Loss::new(NormaliserKind::Constant.of(MAX_TOKENS));
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let optimizer = AdamW { learning_rate: 4e-4, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, step: 0, gradient_scale: 1.0 };
 
@@ -56,12 +56,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             stop: &chat.stop, max_new_tokens: MAX_TOKENS, max_sequences: 64, kv_memory: KvMemory::Auto, usable_vocab: chat.tokenizer.vocab_size(),
             seed: 0, rng_stream: RngStream::Sample, step: step.0,
         };
-        let slot = Slot { rule: method.slot(), seed: 0, step };
+        let slot = Slot { rule: method.slot, seed: 0, step };
         let (mut groups, mut successes) = (Vec::new(), 0);
         for (prompt, sampled) in prompts.iter().zip(sample(&trainer.model, &requests, &settings)?) {
             let gold = prompt.gold.as_ref().expect("the limits ask for one");
             let verdict = |it: &Rollout| Ok(verdict_of(gold, &chat.text(&it.tokens)?));
-            let verdicts: Result<_, hapo::core::Refusal> = sampled.group.rollouts().iter().map(verdict).collect();
+            let verdicts: Result<_, hapo::core::Refusal> = sampled.group.rollouts.iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
             let offer = Candidate { teachers: &prompt.teachers, stored: &[], scores: &[], slot };

@@ -12,9 +12,9 @@ use hapo_cli::failure::bad_input;
 use hapo_cli::support::device::DeviceArg;
 use hapo_cli::{on_device, outln};
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Normaliser, OPERATORS, PolicyAndTeacher,
-    PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, StepContext, TeacherWeight,
-    TrainPrompt, Verdict, admit_teacher, apply_gate, operator,
+    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Normaliser, NormaliserKind, OPERATORS,
+    PolicyAndTeacher, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, StepContext,
+    TeacherWeight, TrainPrompt, Verdict, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
 use hapo_model::ActivationCheckpointing;
@@ -147,7 +147,7 @@ fn replay<D: Device>(
     for _ in 0..n_steps {
         let stats = trainer.gradient(&loss, &groups, batching)?;
         let grad_norm = trainer.gradient_norm()?;
-        let grad_norms = trainer.gradient_norms().into_iter().collect();
+        let grad_norms = named_roots(trainer, trainer.model.gradient_norms(&trainer.gradients));
         let it = &case.adamw;
         let settings = AdamW {
             learning_rate: it.lr,
@@ -159,7 +159,7 @@ fn replay<D: Device>(
             gradient_scale: 1.0,
         };
         trainer.apply(settings, grad_norm, it.max_grad_norm)?;
-        let param_norms_after = trainer.parameter_norms().into_iter().collect();
+        let param_norms_after = named_roots(trainer, trainer.model.trained_squared_norms());
         steps.push(ReplayedStep {
             loss: loss_of(&stats),
             grad_norm,
@@ -170,13 +170,19 @@ fn replay<D: Device>(
     Ok(steps)
 }
 
+/// Norms of trained tensors, of their squares, by their published names.
+fn named_roots<D: Device>(trainer: &Trainer<D>, squares: Vec<f64>) -> BTreeMap<String, f64> {
+    let names = trainer.model.trained_layout().params().iter().map(|it| it.name.clone());
+    names.zip(squares.into_iter().map(f64::sqrt)).collect()
+}
+
 fn loss_settings(case: &Case) -> Loss {
     Loss {
         clip: Clip { low: case.clip_low, high: case.clip_high },
         entropy_coef: case.entropy_coef,
         ..Loss::new(match case.normaliser {
-            CaseNormaliser::Constant => Normaliser::Constant { max_response: case.l_max },
-            CaseNormaliser::TokenMean => Normaliser::TokenMean,
+            CaseNormaliser::Constant => NormaliserKind::Constant.of(case.l_max),
+            CaseNormaliser::TokenMean => Normaliser::TOKEN_MEAN,
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use hapo_core::{
-    Clip, Divisors, ImportanceRatioLevel, Kl, KlEstimator, Loss, Normaliser, Span, SpanTokens,
-    Term, operator,
+    Clip, Divisors, ImportanceRatioLevel, Kl, KlEstimator, Loss, Normaliser, NormaliserKind, Span,
+    SpanTokens, Term, operator,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -271,12 +271,12 @@ fn normaliser(hyper: &Hyper) -> Result<Normaliser, NoAnswer> {
     let max_response = hyper.length.unwrap_or(12);
     Ok(match (hyper.teacher, hyper.aggregate.as_deref()) {
         (Some(Teacher::ChordMu | Teacher::ChordPhi), _) | (_, Some("token-mean")) => {
-            Normaliser::TokenMean
+            Normaliser::TOKEN_MEAN
         }
-        (Some(Teacher::Hpt), _) => Normaliser::Length { max_response },
-        (_, Some("seq-mean-token-mean")) => Normaliser::SequenceMean,
-        (_, Some("seq-mean-token-sum-norm")) => Normaliser::Constant { max_response },
-        (_, Some("seq-mean-token-sum")) => Normaliser::Constant { max_response: 1 },
+        (Some(Teacher::Hpt), _) => NormaliserKind::Length.of(max_response),
+        (_, Some("seq-mean-token-mean")) => NormaliserKind::SequenceMean.of(0),
+        (_, Some("seq-mean-token-sum-norm")) => NormaliserKind::Constant.of(max_response),
+        (_, Some("seq-mean-token-sum")) => NormaliserKind::Constant.of(1),
         (_, other) => return missing(format!("no {}", other.unwrap_or("aggregate"))),
     })
 }

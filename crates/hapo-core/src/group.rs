@@ -45,30 +45,18 @@ use crate::rollout::{
 /// The rollouts of one prompt, as the sampler returns them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledGroup {
-    prompt: PromptId,
-    requested: usize,
-    rollouts: Vec<Rollout>,
+    /// The prompt.
+    pub prompt: PromptId,
+    /// N: how many were asked for.
+    pub requested: usize,
+    /// In the order in which they were sampled.
+    pub rollouts: Vec<Rollout>,
 }
 
 impl SampledGroup {
     /// A group for which `requested` rollouts (N) were asked. Fewer may have come back (D6).
     pub fn new(prompt: PromptId, requested: usize, rollouts: Vec<Rollout>) -> Self {
         Self { prompt, requested, rollouts }
-    }
-
-    /// The prompt.
-    pub fn prompt(&self) -> PromptId {
-        self.prompt
-    }
-
-    /// N: how many were asked for.
-    pub fn requested(&self) -> usize {
-        self.requested
-    }
-
-    /// The rollouts, in the order in which they were sampled.
-    pub fn rollouts(&self) -> &[Rollout] {
-        &self.rollouts
     }
 
     /// Attaches one verdict to each rollout, in order.

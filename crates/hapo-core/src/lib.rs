@@ -45,11 +45,9 @@ mod credit;
 mod decimal;
 mod fence;
 mod gate;
-mod gates;
 mod group;
 mod growth;
 mod help;
-mod hex;
 mod loss;
 mod memory;
 mod methods;
@@ -72,11 +70,9 @@ pub use credit::{
 pub use decimal::Decimal;
 pub use fence::fenced;
 pub use gate::{
-    Annealing, AnnealingMode, Gate, RangeRow, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
-    SuccessLimit, Threshold, check_slot_rule,
-};
-pub use gates::{
-    GATES, GateMemory, GateRule, GateSettings, GroupStats, Round, gate_rule, refused_as_table,
+    Annealing, AnnealingMode, GATES, Gate, GateMemory, GateRule, GateSettings, GroupStats,
+    RangeRow, Round, RungRow, Schedule, ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold,
+    check_slot_rule, gate_rule, refused_as_table,
 };
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
@@ -86,7 +82,6 @@ pub use help::{
     Candidate, Grow, Help, INJECTIONS, Injection, Mix, Remember, Slot, TeacherPick, Terms,
     TrainPrompt, apply_gate, injection, rollouts_to_sample,
 };
-pub use hex::hex;
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
     Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, sequence_surrogate,
@@ -109,4 +104,4 @@ pub use statistics::BatchStatistics;
 pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
-pub use words::{counted, excerpt, is_among, panic_message, printable};
+pub use words::{counted, excerpt, hex, is_among, panic_message, printable};

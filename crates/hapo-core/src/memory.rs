@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::gates::GateMemory;
+use crate::gate::GateMemory;
 use crate::group::{MixedGroup, PolicyMember};
 use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 

@@ -45,9 +45,21 @@ pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
+/// Bytes in hexadecimal, in small letters.
+pub fn hex(digest: impl AsRef<[u8]>) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = digest.as_ref().iter().flat_map(|it| [it >> 4, it & 15]);
+    digits.map(|it| char::from(DIGITS[usize::from(it)])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{counted, excerpt};
+    #[test]
+    fn every_byte_has_two_digits() {
+        assert_eq!(super::hex([0_u8, 9, 10, 255]), "00090aff");
+        assert_eq!(super::hex([]), "");
+    }
 
     #[test]
     fn one_is_singular_and_none_is_not() {

@@ -13,6 +13,7 @@ use hapo_kernels::DeviceError;
 use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
+use crate::launch::Result;
 use crate::libraries::{FOLDERS, Nvrtc, Program};
 use crate::sources::Source;
 
@@ -50,7 +51,7 @@ impl std::fmt::Debug for Compiler {
 
 impl Compiler {
     /// Finds NVRTC in the folders of `HAPO_CUDA_LIBRARIES` or where the system looks.
-    pub fn find(device: &str) -> Result<Self, DeviceError> {
+    pub fn find(device: &str) -> Result<Self> {
         let nvrtc = Nvrtc::find()
             .ok_or_else(|| missing(device, "libnvrtc.so, which compiles the kernels,"))?;
         let (mut major, mut minor) = (0, 0);
@@ -84,9 +85,8 @@ impl Compiler {
         source: &Source,
         arch: Arch,
         mut load: impl FnMut(&[u8]) -> Result<M, String>,
-    ) -> Result<M, DeviceError> {
-        let options = options(arch, Form::Image);
-        let name = self.image_name(&source.program(), &options);
+    ) -> Result<M> {
+        let name = image_name(&source.program(), &options(arch, Form::Image), self.version);
         let kept = cache_folder().map(|it| it.join(name));
         let made = || self.compile(source, arch, Form::Image);
         match load_kept(kept.as_deref(), made, &mut load)? {
@@ -99,7 +99,7 @@ impl Compiler {
     }
 
     /// Compiles a file of kernels.
-    pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>, DeviceError> {
+    pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>> {
         let text = CString::new(source.program()).expect("a source has no zero byte");
         let name = CString::new(source.file).expect("a file name has no zero byte");
         let options: Vec<CString> = options(arch, form)
@@ -174,10 +174,6 @@ impl Compiler {
             Ok(bytes)
         }
     }
-
-    fn image_name(&self, program: &str, options: &[String]) -> String {
-        image_name(program, options, self.version)
-    }
 }
 
 fn image_name(program: &str, options: &[String], version: (i32, i32)) -> String {
@@ -191,9 +187,9 @@ fn image_name(program: &str, options: &[String], version: (i32, i32)) -> String 
 /// Loads the image in the file `kept`, or compiles a new one and keeps it if it loads.
 fn load_kept<M>(
     kept: Option<&Path>,
-    made: impl FnOnce() -> Result<Vec<u8>, DeviceError>,
+    made: impl FnOnce() -> Result<Vec<u8>>,
     load: &mut impl FnMut(&[u8]) -> Result<M, String>,
-) -> Result<Result<M, String>, DeviceError> {
+) -> Result<Result<M, String>> {
     // On EIO it is compiled again.
     if let Some(image) = kept.and_then(|it| std::fs::read(it).ok())
         && let Ok(it) = load(&image)
@@ -233,21 +229,15 @@ fn cache_folder() -> Option<PathBuf> {
 
 /// A library that is not there.
 pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
-    DeviceError::Gpu {
-        device: device.to_owned(),
-        problem: format!("{what} was not found"),
-        hint: format!(
-            "install CUDA 11.8 or later, or name the folders of its libraries in {FOLDERS}; or compute on the CPU"
-        ),
-    }
+    let hint = format!(
+        "install CUDA 11.8 or later, or name the folders of its libraries in {FOLDERS}; or compute on the CPU"
+    );
+    DeviceError::gpu(device, format!("{what} was not found"), hint)
 }
 
 pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
-    DeviceError::Gpu {
-        device: device.to_owned(),
-        problem: problem.to_owned(),
-        hint: "compute on the CPU, or on a GPU of compute capability 8.0 or later".to_owned(),
-    }
+    let hint = "compute on the CPU, or on a GPU of compute capability 8.0 or later";
+    DeviceError::gpu(device, problem, hint)
 }
 
 #[cfg(test)]

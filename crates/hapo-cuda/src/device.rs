@@ -12,7 +12,7 @@ use hapo_kernels::{
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launch, Launcher, Matrix, Memory, Product, THREADS};
+use crate::launch::{Launch, Launcher, Matrix, Memory, Product, Result, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
 /// A GPU, or a stand-in for one.
@@ -44,7 +44,7 @@ pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
 
 impl<L: Launcher> Scratch<L> {
     /// Address of at least `bytes`; growing it discards the contents.
-    fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64, DeviceError> {
+    fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64> {
         if self.0.as_ref().is_none_or(|it| it.1 < bytes) {
             // The old one goes first, so that both need not fit.
             self.0 = None;
@@ -145,7 +145,7 @@ impl<L: Launcher> CudaBuf<L> {
 pub struct CudaTable<L: Launcher, T> {
     pub(crate) items: Vec<T>,
     /// Why there is none: [`check`](hapo_kernels::Device::check) says so, and so does every operation that needs it.
-    pub(crate) memory: Result<L::Memory, DeviceError>,
+    pub(crate) memory: Result<L::Memory>,
     pub(crate) derived: Mutex<Vec<(Derived, Arc<Uploaded<L>>)>>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) groups: usize,
 }
 
-pub(crate) type Done = Result<(), DeviceError>;
+pub(crate) type Done = Result<()>;
 
 /// Address of the first element of a span whose elements lie side by side.
 pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
@@ -269,19 +269,15 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn too_large(&self, it: TooLarge) -> DeviceError {
-        DeviceError::Gpu {
-            device: self.inner.launcher.name(),
-            problem: it.to_string(),
-            hint: "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences"
-                .to_owned(),
-        }
+        let hint = "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences";
+        DeviceError::gpu(&self.inner.launcher.name(), it.to_string(), hint)
     }
 
-    pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64, DeviceError> {
+    pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64> {
         plan::narrow(what, n).map(u64::from).map_err(|it| self.too_large(it))
     }
 
-    pub(crate) fn grid(&self, x: usize, y: usize, z: usize) -> Result<[u32; 3], DeviceError> {
+    pub(crate) fn grid(&self, x: usize, y: usize, z: usize) -> Result<[u32; 3]> {
         plan::grid(x, y, z).map_err(|it| self.too_large(it))
     }
 
@@ -354,7 +350,7 @@ impl<L: Launcher> CudaDevice<L> {
         table: &CudaTable<L, T>,
         which: Derived,
         make: impl FnOnce(&[T]) -> (Vec<u32>, usize),
-    ) -> Result<Arc<Uploaded<L>>, DeviceError> {
+    ) -> Result<Arc<Uploaded<L>>> {
         let mut all = table.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, it)) = all.iter().find(|it| it.0 == which) {
             return Ok(Arc::clone(it));
@@ -366,12 +362,12 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(made)
     }
 
-    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64, DeviceError> {
+    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64> {
         table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
     }
 
     /// Address of numbers in bf16 that a product after this one reads too.
-    fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
+    fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64> {
         let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
         let of = (at(x), x.len, x.buf.state.load(Ordering::Relaxed));
         let bytes = x.len * size_of::<u16>();
@@ -386,12 +382,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
     /// already.
-    pub(crate) fn product(
-        &self,
-        product: Product,
-        left: Factor<'_, L>,
-        right: Factor<'_, L>,
-    ) -> Done {
+    pub(crate) fn product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         let Product { m, n, k, add, .. } = product;
         if m == 0 || n == 0 {
             return Ok(());
@@ -415,11 +406,11 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    fn rounded_product(&self, product: Product, left: Factor<'_, L>, right: Factor<'_, L>) -> Done {
+    fn rounded_product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         // Numbers that are rounded here, the second on a boundary of 256 bytes.
         let right_at = (left.scratch_len() * 2).next_multiple_of(256);
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
-            let rounded = |factor: Factor<'_, L>, to: u64| match factor {
+            let rounded = |factor: Factor<L>, to: u64| match factor {
                 Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
                     Ok(at_row(x))
                 }
@@ -463,35 +454,31 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    pub(crate) fn attention_plan(
-        &self,
-        shape: AttentionShape,
-    ) -> Result<AttentionPlan, DeviceError> {
-        AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Gpu {
-            device: self.inner.launcher.name(),
-            problem: format!("heads of {} columns, the kernels take at most 256", shape.head_dim),
-            hint: "compute on the CPU for this model".to_owned(),
+    pub(crate) fn attention_plan(&self, shape: AttentionShape) -> Result<AttentionPlan> {
+        AttentionPlan::of(shape.head_dim).ok_or_else(|| {
+            let problem =
+                format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
+            DeviceError::gpu(
+                &self.inner.launcher.name(),
+                problem,
+                "compute on the CPU for this model",
+            )
         })
-    }
-
-    /// The tensor cores' attention, where products are of bf16 numbers and heads fit: its queries, keys, values and
-    /// outputs are in bf16.
-    pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
-        let is_bf16 = self.inner.products == Compute::Bf16;
-        TilePlan::of(shape).filter(|_| is_bf16)
     }
 
     /// The tensor cores' attention of numbers in bf16; none of numbers in f32.
     pub(crate) fn tiles_of(&self, shape: AttentionShape, format: NumberFormat) -> Option<TilePlan> {
+        // Products are of bf16 numbers too, and heads fit.
+        let plan = || TilePlan::of(shape).filter(|_| self.inner.products == Compute::Bf16);
         let is_bf16 = format == NumberFormat::Bf16;
-        is_bf16.then(|| self.tile_plan(shape).expect("the format of this shape's attention"))
+        is_bf16.then(|| plan().expect("the format of this shape's attention"))
     }
 
     pub(crate) fn query_tiles(
         &self,
         segments: &CudaTable<L, SegmentRow>,
         tile: usize,
-    ) -> Result<Arc<Uploaded<L>>, DeviceError> {
+    ) -> Result<Arc<Uploaded<L>>> {
         self.derived(segments, Derived::QueryTiles(tile), |it| (plan::query_tiles(it, tile), 0))
     }
 
@@ -500,30 +487,7 @@ impl<L: Launcher> CudaDevice<L> {
         [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
     }
 
-    /// Downloads the result of `kernel` for each of `n` blocks; the last argument of the kernel is its destination.
-    pub(crate) fn of_blocks<T: bytemuck::Pod>(
-        &self,
-        kernel: &'static str,
-        n: usize,
-        shared: u32,
-        args: &[u64],
-    ) -> Result<Vec<T>, DeviceError> {
-        let mut found = vec![T::zeroed(); n];
-        if n > 0 {
-            let grid = self.grid(n, 1, 1)?;
-            self.with_scratch(size_of_val(&found[..]), |scratch| {
-                let args = [args, &[scratch]].concat();
-                self.launch(kernel, grid, shared, &args)?;
-                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut found))
-            })?;
-        }
-        Ok(found)
-    }
-
-    pub(crate) fn upload_items<T: bytemuck::Pod>(
-        &self,
-        items: &[T],
-    ) -> Result<L::Memory, DeviceError> {
+    pub(crate) fn upload_items<T: bytemuck::Pod>(&self, items: &[T]) -> Result<L::Memory> {
         self.inner.launcher.alloc_of(bytemuck::cast_slice(items))
     }
 }

@@ -12,7 +12,7 @@ use hapo_kernels::{Compute, DeviceError};
 use crate::compile::{Arch, failed, missing};
 use crate::device::CudaDevice;
 use crate::images::Kernels;
-use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
+use crate::launch::{Launch, Launcher, Memory, Product, Result, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
 use crate::products::{Products, Refused};
@@ -54,7 +54,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// # Errors
 /// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
 /// do.
-pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>, DeviceError> {
+pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 
@@ -140,18 +140,16 @@ impl Drop for Open {
 }
 
 impl Driver {
-    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
+    pub fn open(ordinal: usize) -> Result<Self> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
         cuda::init().map_err(|it| refused(&name, "the driver does not start", it))?;
         let count = cuda::device::get_count()
             .map_err(|it| refused(&name, "the driver does not report the number of GPUs", it))?;
         if ordinal >= count as usize {
-            return Err(DeviceError::Gpu {
-                device: name,
-                problem: format!("no such GPU, the driver has {count}"),
-                hint: "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
-            });
+            let hint = "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some";
+            let problem = format!("no such GPU, the driver has {count}");
+            return Err(DeviceError::gpu(&name, problem, hint));
         }
         let mut kernels = Kernels::find(&name)?;
         let cublas = CublasLt::find()
@@ -162,13 +160,10 @@ impl Driver {
             .compute_capability()
             .map_err(|it| refused(&name, "the GPU does not report its properties", it))?;
         if major < LEAST_MAJOR {
-            return Err(DeviceError::Gpu {
-                device: name,
-                problem: format!("compute capability {major}.{minor}, the kernels need 8.0"),
-                hint:
-                    "use a GPU of compute capability 8.0 (Ampere) or later, or compute on the CPU"
-                        .to_owned(),
-            });
+            let problem = format!("compute capability {major}.{minor}, the kernels need 8.0");
+            let hint =
+                "use a GPU of compute capability 8.0 (Ampere) or later, or compute on the CPU";
+            return Err(DeviceError::gpu(&name, problem, hint));
         }
         let arch = Arch { major: major as u32, minor: minor as u32 };
         let (mut functions, mut modules) = (HashMap::new(), Vec::new());
@@ -270,11 +265,11 @@ impl Driver {
     }
 
     /// Makes the GPU's context current on this thread.
-    fn bind(&self) -> Result<(), DeviceError> {
+    fn bind(&self) -> Result<()> {
         self.checked(self.open.context.bind_to_thread(), "the context is lost")
     }
 
-    fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T, DeviceError> {
+    fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T> {
         result.map_err(|it| refused(&self.open.name, what, it))
     }
 
@@ -283,7 +278,7 @@ impl Driver {
     }
 
     /// Begins an operation, or holds it back where it may be one of a graph.
-    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<()> {
         let mut repeats = self.repeats();
         match repeats.push(operation, args) {
             Now::Hold => Ok(()),
@@ -296,16 +291,16 @@ impl Driver {
     }
 
     /// Begins what was held back: something else comes that has to come behind it.
-    fn hold_no_more(&self) -> Result<(), DeviceError> {
+    fn hold_no_more(&self) -> Result<()> {
         let held = self.repeats().interrupt();
         held.map_or(Ok(()), |it| self.begin_all(&it))
     }
 
-    fn begin_all(&self, sequence: &Sequence) -> Result<(), DeviceError> {
+    fn begin_all(&self, sequence: &Sequence) -> Result<()> {
         sequence.each(|operation, args| self.begin(operation, args))
     }
 
-    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<()> {
         match operation {
             Operation::Launch { kernel, grid, shared, .. } => {
                 self.begin_launch(&Launch { kernel, grid, shared, args })
@@ -317,11 +312,7 @@ impl Driver {
     }
 
     /// Begins a sequence that was held back, by a graph where there is hope for one, which comes back.
-    fn begin_held(
-        &self,
-        sequence: &Sequence,
-        hope: Hope,
-    ) -> Result<Option<sys::CUgraphExec>, DeviceError> {
+    fn begin_held(&self, sequence: &Sequence, hope: Hope) -> Result<Option<sys::CUgraphExec>> {
         let stream = self.open.stream;
         let graph = match hope {
             Hope::Graph(graph) => Some(graph),
@@ -348,7 +339,7 @@ impl Driver {
     }
 
     /// Memory for a table of so many bytes: that of one that was dropped, or new.
-    fn table_memory(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn table_memory(&self, bytes: usize) -> Result<CudaMemory> {
         let kept = rounded(bytes).next_power_of_two();
         if kept > KEPT_TABLE {
             return self.room(bytes);
@@ -364,7 +355,7 @@ impl Driver {
         Ok(memory)
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result<()> {
         self.hold_no_more()?;
         // SAFETY: the stream is alive, and its context current.
         let wait = || unsafe { cuda::stream::synchronize(self.open.stream) };
@@ -380,8 +371,8 @@ impl Driver {
     fn timed(
         &self,
         name: impl FnOnce() -> String,
-        work: impl FnOnce() -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let Some(trace) = &self.open.trace else {
             return work();
         };
@@ -405,7 +396,7 @@ impl Driver {
     }
 
     /// Uninitialised memory of `bytes`.
-    fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn room(&self, bytes: usize) -> Result<CudaMemory> {
         self.bind()?;
         self.hold_no_more()?;
         let (pool, stream) = (self.open.pool, self.open.stream);
@@ -433,14 +424,10 @@ impl Driver {
     }
 
     /// The kernel, allowed to be launched with so much shared memory.
-    fn function(&self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
+    fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
         let it = &self.open.functions[launch.kernel];
-        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared).map_err(
-            |too_large| {
-                let problem = format!("{}: {too_large}", launch.kernel);
-                failed(&self.open.name, &problem)
-            },
-        )?;
+        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared)
+            .map_err(|it| failed(&self.open.name, &format!("{}: {it}", launch.kernel)))?;
         if let Some(bytes) = needed.filter(|it_| *it_ > it.allowed.load(Ordering::Relaxed)) {
             let attribute =
                 sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -448,10 +435,8 @@ impl Driver {
             let set = unsafe {
                 cuda::function::set_function_attribute(it.handle, attribute, bytes as c_int)
             };
-            self.checked(
-                set,
-                &format!("{} is refused {bytes} bytes of shared memory", launch.kernel),
-            )?;
+            let what = format!("{} is refused {bytes} bytes of shared memory", launch.kernel);
+            self.checked(set, &what)?;
             it.allowed.store(bytes, Ordering::Relaxed);
         }
         Ok(it.handle)
@@ -557,14 +542,12 @@ fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
 }
 
 /// Checks that the driver's library is there and new enough.
-fn find_driver(name: &str) -> Result<(), DeviceError> {
+fn find_driver(name: &str) -> Result<()> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
-        return Err(DeviceError::Gpu {
-            device: name.to_owned(),
-            problem: "the NVIDIA driver (libcuda.so.1) was not found".to_owned(),
-            hint: "install the driver of the GPU, or compute on the CPU".to_owned(),
-        });
+        let problem = "the NVIDIA driver (libcuda.so.1) was not found";
+        let hint = "install the driver of the GPU, or compute on the CPU";
+        return Err(DeviceError::gpu(name, problem, hint));
     }
     // SAFETY: the library is there.
     let library = unsafe { sys::culib() };
@@ -572,11 +555,9 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
         // SAFETY: the symbol is only looked for, not called.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
         if found.is_err() {
-            return Err(DeviceError::Gpu {
-                device: name.to_owned(),
-                problem: format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4"),
-                hint: "install a newer driver, or compute on the CPU".to_owned(),
-            });
+            let problem = format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4");
+            let hint = "install a newer driver, or compute on the CPU";
+            return Err(DeviceError::gpu(name, problem, hint));
         }
     }
     Ok(())
@@ -629,57 +610,44 @@ impl Drop for CudaMemory {
 }
 
 impl Driver {
-    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.bind()?;
-        self.timed(
-            || "copy on the GPU".to_owned(),
-            || {
-                // SAFETY: both ranges are memory of this GPU.
-                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-                self.checked(copied, "a copy on the GPU failed")
-            },
-        )
+        let name = || "copy on the GPU".to_owned();
+        self.timed(name, || {
+            // SAFETY: both ranges are memory of this GPU.
+            let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
+            self.checked(copied, "a copy on the GPU failed")
+        })
     }
 
-    fn begin_zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn begin_zero(&self, at: u64, bytes: usize) -> Result<()> {
         self.bind()?;
-        self.timed(
-            || "zeros".to_owned(),
-            || {
-                // SAFETY: the range is memory of this GPU.
-                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-                self.checked(set, "memory cannot be set")
-            },
-        )
+        let name = || "zeros".to_owned();
+        self.timed(name, || {
+            // SAFETY: the range is memory of this GPU.
+            let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
+            self.checked(set, "memory cannot be set")
+        })
     }
 
-    fn begin_launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+    fn begin_launch(&self, launch: &Launch) -> Result<()> {
         self.bind()?;
         let function = self.function(launch)?;
         let mut args: Vec<*mut c_void> =
             launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
-        let [x, y, z] = launch.grid;
-        self.timed(
-            || launch.kernel.to_owned(),
-            || {
-                // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
-                // them before it returns and does not write to them.
-                let begun = unsafe {
-                    cuda::launch_kernel(
-                        function,
-                        (x, y, z),
-                        (THREADS, 1, 1),
-                        launch.shared,
-                        self.open.stream,
-                        &mut args,
-                    )
-                };
-                self.checked(begun, &format!("kernel {} did not start", launch.kernel))
-            },
-        )
+        let (grid, threads) = (launch.grid.into(), (THREADS, 1, 1));
+        let (shared, stream) = (launch.shared, self.open.stream);
+        let name = || launch.kernel.to_owned();
+        self.timed(name, || {
+            // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
+            // them before it returns and does not write to them.
+            let begun =
+                unsafe { cuda::launch_kernel(function, grid, threads, shared, stream, &mut args) };
+            self.checked(begun, &format!("kernel {} did not start", launch.kernel))
+        })
     }
 
-    fn begin_product(&self, product: &Product) -> Result<(), DeviceError> {
+    fn begin_product(&self, product: &Product) -> Result<()> {
         self.bind()?;
         let Product { m, n, k, number, left, right, bias, .. } = *product;
         let begin = || {
@@ -704,19 +672,19 @@ impl Driver {
 impl Launcher for Driver {
     type Memory = CudaMemory;
 
-    fn alloc(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn alloc(&self, bytes: usize) -> Result<CudaMemory> {
         let memory = self.room(bytes)?;
         self.zero(memory.address, rounded(bytes))?;
         Ok(memory)
     }
 
-    fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory, DeviceError> {
+    fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory> {
         let memory = self.table_memory(from.len())?;
         self.upload(from, memory.address)?;
         Ok(memory)
     }
 
-    fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {
+    fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         if from.is_empty() {
             return Ok(());
         }
@@ -745,7 +713,7 @@ impl Launcher for Driver {
         })
     }
 
-    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }
@@ -772,30 +740,30 @@ impl Launcher for Driver {
         Ok(())
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.begin_or_hold(Operation::Copy { from, to, bytes }, &[])
     }
 
-    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn zero(&self, at: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.begin_or_hold(Operation::Zero { at, bytes }, &[])
     }
 
-    fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+    fn launch(&self, launch: &Launch) -> Result<()> {
         let Launch { kernel, grid, shared, args } = *launch;
         self.begin_or_hold(Operation::Launch { kernel, grid, shared, args: args.len() }, args)
     }
 
-    fn product(&self, product: &Product) -> Result<(), DeviceError> {
+    fn product(&self, product: &Product) -> Result<()> {
         self.begin_or_hold(Operation::Product(*product), &[])
     }
 
-    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+    fn repeated(&self, work: impl FnOnce()) -> Result<()> {
         // A trace is of operations.
         if self.open.trace.is_some() || !self.open.has_graphs {
             work();

@@ -12,6 +12,7 @@ use hapo_run::write_atomically;
 use sha2::{Digest, Sha256};
 
 use crate::compile::{Arch, Compiler, Form, options};
+use crate::launch::Result;
 use crate::sources::{Source, sources};
 
 /// Variable with the path of the file.
@@ -33,7 +34,7 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     /// Finds the file of images; NVRTC is found when it is needed.
-    pub(crate) fn find(device: &str) -> Result<Self, DeviceError> {
+    pub(crate) fn find(device: &str) -> Result<Self> {
         let shipped = Images::find(device)?;
         Ok(Self { device: device.to_owned(), shipped, compiler: None })
     }
@@ -44,7 +45,7 @@ impl Kernels {
         source: &Source,
         arch: Arch,
         mut load: impl FnMut(&[u8]) -> Result<M, String>,
-    ) -> Result<M, DeviceError> {
+    ) -> Result<M> {
         let shipped = self.shipped.as_ref().and_then(|it| it.of(source, arch));
         if let Some(Ok(it)) = shipped.map(&mut load) {
             return Ok(it);
@@ -76,17 +77,18 @@ impl Images {
     ///
     /// # Errors
     /// A named file that cannot be read, or a file that is not whole.
-    fn find(device: &str) -> Result<Option<Self>, DeviceError> {
+    fn find(device: &str) -> Result<Option<Self>> {
         let named = std::env::var_os(FILE).filter(|it| !it.is_empty()).map(PathBuf::from);
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join(NAME));
         // On EIO the kernels are compiled by the machine's own NVRTC.
         let Some(path) = named.or_else(|| beside().filter(|it| it.exists())) else {
             return Ok(None);
         };
-        Self::read(&path).map(Some).map_err(|problem| DeviceError::Gpu {
-            device: device.to_owned(),
-            problem: format!("{}, which holds compiled kernels: {problem}", path.display()),
-            hint: format!("install it again, or remove it and unset {FILE}: NVRTC compiles them"),
+        Self::read(&path).map(Some).map_err(|it| {
+            let problem = format!("{}, which holds compiled kernels: {it}", path.display());
+            let hint =
+                format!("install it again, or remove it and unset {FILE}: NVRTC compiles them");
+            DeviceError::gpu(device, problem, hint)
         })
     }
 
@@ -141,7 +143,7 @@ impl Planted<'_> {
 ///
 /// # Errors
 /// A source that NVRTC refuses, or a file that cannot be written.
-pub fn write_images(compiler: &Compiler, path: &Path) -> Result<usize, DeviceError> {
+pub fn write_images(compiler: &Compiler, path: &Path) -> Result<usize> {
     write_of(compiler, path, &ARCHS, None)
 }
 
@@ -153,7 +155,7 @@ pub fn write_planted_images(
     compiler: &Compiler,
     path: &Path,
     planted: Planted<'_>,
-) -> Result<usize, DeviceError> {
+) -> Result<usize> {
     if !sources().iter().any(|source| planted.into(source).is_some()) {
         return Err(compiler.failed(&format!("{}: no such text", planted.file)));
     }
@@ -165,7 +167,7 @@ fn write_of(
     path: &Path,
     archs: &[Arch],
     planted: Option<Planted<'_>>,
-) -> Result<usize, DeviceError> {
+) -> Result<usize> {
     let mut bytes = Vec::new();
     for &arch in archs {
         for source in sources() {

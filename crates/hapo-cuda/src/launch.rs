@@ -4,6 +4,8 @@ use std::fmt::Debug;
 
 use hapo_kernels::{Compute, DeviceError};
 
+pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
 /// Threads of every block.
 pub const THREADS: u32 = 256;
 
@@ -63,24 +65,24 @@ pub trait Memory: Send + Sync + Debug {
 pub trait Launcher: Send + Sync + Debug + 'static {
     type Memory: Memory;
 
-    fn alloc(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
+    fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
     /// Memory that holds `from`, which is free when the call returns.
-    fn alloc_of(&self, from: &[u8]) -> Result<Self::Memory, DeviceError> {
+    fn alloc_of(&self, from: &[u8]) -> Result<Self::Memory> {
         let memory = self.alloc(from.len())?;
         self.upload(from, memory.address())?;
         Ok(memory)
     }
     /// Host to device; `from` is free when the call returns.
-    fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError>;
-    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError>;
+    fn upload(&self, from: &[u8], to: u64) -> Result<()>;
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<()>;
     /// Device to device; the ranges do not overlap.
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError>;
-    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError>;
-    fn launch(&self, launch: &Launch) -> Result<(), DeviceError>;
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
+    fn zero(&self, at: u64, bytes: usize) -> Result<()>;
+    fn launch(&self, launch: &Launch) -> Result<()>;
     /// Runs a product of matrices, none of them empty.
-    fn product(&self, product: &Product) -> Result<(), DeviceError>;
+    fn product(&self, product: &Product) -> Result<()>;
     /// Runs `work`, whose operations are likely those of an earlier call.
-    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+    fn repeated(&self, work: impl FnOnce()) -> Result<()> {
         work();
         Ok(())
     }

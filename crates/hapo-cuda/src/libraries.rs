@@ -16,7 +16,7 @@ pub(crate) const FOLDERS: &str = "HAPO_CUDA_LIBRARIES";
 
 /// Declares a library: its functions, each found when it is opened.
 macro_rules! library {
-    ($(#[$doc:meta])* $name:ident { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident of $names:expr; { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
         $(#[$doc])*
         #[allow(non_snake_case, reason = "the functions have NVIDIA's names")]
         pub(crate) struct $name {
@@ -25,18 +25,16 @@ macro_rules! library {
         }
 
         impl $name {
-            /// # Safety
-            /// The library is the one whose functions are declared.
-            unsafe fn of(library: &'static Library, path: PathBuf) -> Option<Self> {
-                Some(Self {
-                    path,
-                    $(
-                        // SAFETY: the function has the declared type, as the caller promises.
-                        $function: *unsafe {
-                            library.get(concat!(stringify!($function), "\0").as_bytes())
-                        }
-                        .ok()?,
-                    )*
+            /// The first that can be opened.
+            pub(crate) fn find() -> Option<Self> {
+                open(&$names).find_map(|(library, path)| {
+                    Some(Self {
+                        path,
+                        $(
+                            // SAFETY: the library has the name of the one whose functions are declared.
+                            $function: *unsafe { library.get(concat!(stringify!($function), "\0")) }.ok()?,
+                        )*
+                    })
                 })
             }
         }
@@ -47,7 +45,7 @@ pub(crate) type Program = *mut c_void;
 
 library! {
     /// NVRTC, which compiles kernels.
-    Nvrtc {
+    Nvrtc of ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]; {
         nvrtcVersion: fn(*mut c_int, *mut c_int) -> c_int,
         nvrtcGetErrorString: fn(c_int) -> *const c_char,
         nvrtcCreateProgram: fn(
@@ -68,7 +66,7 @@ pub(crate) type Handle = *mut c_void;
 
 library! {
     /// cuBLASLt, which multiplies matrices.
-    CublasLt {
+    CublasLt of ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"]; {
         cublasLtCreate: fn(*mut Handle) -> c_int,
         cublasLtDestroy: fn(Handle) -> c_int,
         cublasLtGetVersion: fn() -> usize,
@@ -121,30 +119,6 @@ pub(crate) mod lt {
     pub(crate) const REDUCTION_NONE: u32 = 0;
     /// Parts of a sum are added in the format that they are computed in, out of place.
     pub(crate) const REDUCTION_IN_F32: u32 = 2;
-}
-
-impl Nvrtc {
-    /// The first NVRTC that can be opened.
-    pub(crate) fn find() -> Option<Self> {
-        const NAMES: &[&str] =
-            &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
-        open(NAMES).find_map(|(library, path)| {
-            // SAFETY: it has NVRTC's name.
-            unsafe { Self::of(library, path) }
-        })
-    }
-}
-
-impl CublasLt {
-    /// The first cuBLASLt that can be opened.
-    pub(crate) fn find() -> Option<Self> {
-        const NAMES: &[&str] =
-            &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"];
-        open(NAMES).find_map(|(library, path)| {
-            // SAFETY: it has cuBLASLt's name.
-            unsafe { Self::of(library, path) }
-        })
-    }
 }
 
 /// Libraries of these names that open: of the named folders, then of the system.

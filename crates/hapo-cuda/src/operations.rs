@@ -14,9 +14,15 @@ use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
     shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Product, Result, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
+
+type Read<'a, L> = Span<'a, CudaBuf<L>>;
+type Write<'a, L> = SpanMut<'a, CudaBuf<L>>;
+type Onto<'a, L> = Accumulate<'a, CudaBuf<L>>;
+type Ids<L> = CudaTable<L, u32>;
+type Kept<'a, L> = Numbers<'a, CudaBuf<L>, CudaWeight<L>>;
 
 /// The place of a product's result, and its format.
 type Out = (Matrix, NumberFormat);
@@ -33,11 +39,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         DeviceCaps::gpu(self.inner.products)
     }
 
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<CudaBuf<L>, DeviceError> {
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CudaBuf<L>> {
         let size = size.into();
         let stride = self.caps().row_stride(size.width, size.room);
         let bytes = (size.rows * stride).checked_mul(format.bytes());
@@ -66,7 +68,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         CudaTable { items: items.to_vec(), memory, derived: Mutex::new(Vec::new()) }
     }
 
-    fn upload(&self, src: &[f32], dst: SpanMut<CudaBuf<L>>) {
+    fn upload(&self, src: &[f32], dst: Write<L>) {
         assert_eq!(src.len(), dst.len, "equal lengths");
         self.run(|| match dst.buf.format {
             NumberFormat::F32 => self.inner.launcher.upload(bytemuck::cast_slice(src), to(&dst)),
@@ -77,7 +79,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
+    fn download(&self, src: Read<L>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
         self.run(|| match src.buf.format {
             NumberFormat::F32 => {
@@ -96,23 +98,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
+    fn copy(&self, src: Read<L>, dst: Write<L>) {
         assert_eq!(src.len, dst.len, "equal lengths");
         let bytes = bytes_of(src, &dst);
         self.run(|| self.inner.launcher.copy(at_row(src), to_row(&dst), bytes));
     }
 
-    fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
+    fn fill(&self, dst: Write<L>, value: f32) {
         assert_eq!(dst.buf.format, NumberFormat::F32, "f32 numbers");
         self.run(|| self.over("fill", dst.len, &[f32_arg(value), to(&dst)]));
     }
 
-    fn scale(&self, x: SpanMut<CudaBuf<L>>, factor: f32) {
+    fn scale(&self, x: Write<L>, factor: f32) {
         assert_eq!(x.buf.format, NumberFormat::F32, "f32 numbers");
         self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
     }
 
-    fn check(&self) -> Result<(), DeviceError> {
+    fn check(&self) -> Result<()> {
         self.fault().take().map_or(Ok(()), Err)
     }
 
@@ -134,7 +136,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn product<const N: usize>(
         &self,
         shape: MatShape,
-        x: Span<CudaBuf<L>>,
+        x: Read<L>,
         to: [Output<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
         for Output { weight, onto, y } in to {
@@ -149,7 +151,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn product_with_pairs<const N: usize>(
         &self,
         shape: MatShape,
-        x: Span<CudaBuf<L>>,
+        x: Read<L>,
         _: &mut [CudaBuf<L>; 2],
         to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
@@ -175,10 +177,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn product_input_grad(
         &self,
         MatShape { rows, inputs, outputs }: MatShape,
-        dy: Span<CudaBuf<L>>,
+        dy: Read<L>,
         w: &CudaWeight<L>,
-        onto: Accumulate<CudaBuf<L>>,
-        dx: SpanMut<CudaBuf<L>>,
+        onto: Onto<L>,
+        dx: Write<L>,
     ) {
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
         assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
@@ -196,10 +198,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn product_weight_grad(
         &self,
         shape: MatShape,
-        x: Span<CudaBuf<L>>,
-        dy: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        dw: SpanMut<CudaBuf<L>>,
+        x: Read<L>,
+        dy: Read<L>,
+        onto: Onto<L>,
+        dw: Write<L>,
     ) {
         let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
@@ -216,7 +218,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn add_column_sums(&self, width: usize, dy: Span<CudaBuf<L>>, out: SpanMut<CudaBuf<L>>) {
+    fn add_column_sums(&self, width: usize, dy: Read<L>, out: Write<L>) {
         assert!(
             out.len == width && dy.len.is_multiple_of(width),
             "dy is [rows, width], out [width]"
@@ -225,7 +227,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.column_sums(dy.len / width, width, numbers, to(&out)));
     }
 
-    fn add(&self, _: f32, _: Span<CudaBuf<L>>, _: SpanMut<CudaBuf<L>>) {
+    fn add(&self, _: f32, _: Read<L>, _: Write<L>) {
         unreachable!("{ON_CPU}");
     }
 
@@ -233,11 +235,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         eps: f32,
         offset: f32,
-        x: Span<CudaBuf<L>>,
-        w: Span<CudaBuf<L>>,
-        y: SpanMut<CudaBuf<L>>,
-        inverse_rms: SpanMut<CudaBuf<L>>,
-        residual: Option<SpanMut<CudaBuf<L>>>,
+        x: Read<L>,
+        w: Read<L>,
+        y: Write<L>,
+        inverse_rms: Write<L>,
+        residual: Option<Write<L>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
@@ -272,13 +274,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn rms_norm_grad(
         &self,
         offset: f32,
-        x: Span<CudaBuf<L>>,
-        w: Span<CudaBuf<L>>,
-        inverse_rms: Span<CudaBuf<L>>,
-        dy: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        dx: SpanMut<CudaBuf<L>>,
-        dw: SpanMut<CudaBuf<L>>,
+        x: Read<L>,
+        w: Read<L>,
+        inverse_rms: Read<L>,
+        dy: Read<L>,
+        onto: Onto<L>,
+        dx: Write<L>,
+        dw: Write<L>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
@@ -315,8 +317,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn rope(
         &self,
         shape: AttentionShape,
-        angles: Span<CudaBuf<L>>,
-        positions: &CudaTable<L, u32>,
+        angles: Read<L>,
+        positions: &Ids<L>,
         heads: Heads<'_, CudaBuf<L>>,
     ) {
         assert!(shape.rotated == shape.head_dim, "{ON_CPU}");
@@ -336,9 +338,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Span<CudaBuf<L>>; 3],
-        out: SpanMut<CudaBuf<L>>,
-        log_sums: SpanMut<CudaBuf<L>>,
+        [q, k, v]: [Read<L>; 3],
+        out: Write<L>,
+        log_sums: Write<L>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
@@ -376,11 +378,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Span<CudaBuf<L>>; 3],
-        out: Span<CudaBuf<L>>,
-        log_sums: Span<CudaBuf<L>>,
-        dout: Span<CudaBuf<L>>,
-        [dq, dk, dv]: [SpanMut<CudaBuf<L>>; 3],
+        [q, k, v]: [Read<L>; 3],
+        out: Read<L>,
+        log_sums: Read<L>,
+        dout: Read<L>,
+        [dq, dk, dv]: [Write<L>; 3],
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
@@ -442,10 +444,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         shape: AttentionShape,
         layer: CacheLayer,
         rows: &CudaTable<L, CacheRow>,
-        pages: &CudaTable<L, u32>,
+        pages: &Ids<L>,
         cache: &CudaBuf<L>,
-        [q, k, v]: [Span<CudaBuf<L>>; 3],
-        out: SpanMut<CudaBuf<L>>,
+        [q, k, v]: [Read<L>; 3],
+        out: Write<L>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
@@ -488,8 +490,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         first: CacheLayer,
-        cells: &CudaTable<L, u32>,
-        [k, v]: [Span<CudaBuf<L>>; 2],
+        cells: &Ids<L>,
+        [k, v]: [Read<L>; 2],
         cache: &mut CudaBuf<L>,
     ) {
         assert!(
@@ -520,19 +522,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn round_to_bf16(&self, x: SpanMut<CudaBuf<L>>) {
+    fn round_to_bf16(&self, x: Write<L>) {
         if x.buf.format == NumberFormat::F32 {
             self.run(|| self.over("round_in_place", x.len, &[to(&x)]));
         }
     }
 
-    fn gated(
-        &self,
-        f: Activation,
-        gate: Span<CudaBuf<L>>,
-        up: Span<CudaBuf<L>>,
-        h: SpanMut<CudaBuf<L>>,
-    ) {
+    fn gated(&self, f: Activation, gate: Read<L>, up: Read<L>, h: Write<L>) {
         assert!(f == Activation::Silu, "{ON_CPU}");
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
         let format = shared_format([gate.buf, up.buf, &*h.buf]);
@@ -540,13 +536,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over_fours(kernel, h.buf, h.len, [at(gate), at(up), to_row(&h)]));
     }
 
-    fn gated_grad(
-        &self,
-        f: Activation,
-        gate: SpanMut<CudaBuf<L>>,
-        up: SpanMut<CudaBuf<L>>,
-        dh: SpanMut<CudaBuf<L>>,
-    ) {
+    fn gated_grad(&self, f: Activation, gate: Write<L>, up: Write<L>, dh: Write<L>) {
         assert!(f == Activation::Silu, "{ON_CPU}");
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
         let format = shared_format([&*gate.buf, &*up.buf, &*dh.buf]);
@@ -554,13 +544,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over_fours(kernel, dh.buf, dh.len, [to(&gate), to(&up), to_row(&dh)]));
     }
 
-    fn gather_rows(
-        &self,
-        layout: EmbeddingLayout,
-        rows: &CudaTable<L, u32>,
-        from: Numbers<'_, CudaBuf<L>, CudaWeight<L>>,
-        y: SpanMut<CudaBuf<L>>,
-    ) {
+    fn gather_rows(&self, layout: EmbeddingLayout, rows: &Ids<L>, from: Kept<L>, y: Write<L>) {
         let numbers = match from {
             Numbers::Span(it) => it,
             Numbers::Weight(it) => it.all(),
@@ -589,16 +573,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn embed_grad(
-        &self,
-        layout: EmbeddingLayout,
-        tokens: &CudaTable<L, u32>,
-        dx: Span<CudaBuf<L>>,
-        dembedding: SpanMut<CudaBuf<L>>,
-    ) {
+    fn embed_grad(&self, layout: EmbeddingLayout, tokens: &Ids<L>, dx: Read<L>, grad: Write<L>) {
         let (width, token_stride, width_stride) = match layout {
             EmbeddingLayout::Rows { width } => (width, width, 1),
-            EmbeddingLayout::Columns { vocabulary } => (dembedding.len / vocabulary, 1, vocabulary),
+            EmbeddingLayout::Columns { vocabulary } => (grad.len / vocabulary, 1, vocabulary),
         };
         assert_eq!(dx.len, tokens.items.len() * width, "dx is [tokens, width]");
         self.run(|| {
@@ -618,20 +596,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 starts,
                 rows,
                 at(dx),
-                to(&dembedding),
+                to(&grad),
             ];
             let grid = self.grid(groups.groups, 1, 1)?;
             self.launch("embed_grad", grid, 0, &args)
         });
     }
 
-    fn scatter_rows(
-        &self,
-        width: usize,
-        rows: &CudaTable<L, u32>,
-        y: Span<CudaBuf<L>>,
-        x: SpanMut<CudaBuf<L>>,
-    ) {
+    fn scatter_rows(&self, width: usize, rows: &Ids<L>, y: Read<L>, x: Write<L>) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
             self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
@@ -646,8 +618,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         vocabulary: usize,
         targets: &CudaTable<L, HeadTarget>,
         part: HeadPart,
-        logits: Span<CudaBuf<L>>,
-        stats: SpanMut<CudaBuf<L>>,
+        logits: Read<L>,
+        stats: Write<L>,
     ) {
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
@@ -670,9 +642,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         vocabulary: usize,
         targets: &CudaTable<L, HeadTarget>,
         part: HeadPart,
-        stats: Span<CudaBuf<L>>,
-        gradients: Span<CudaBuf<L>>,
-        logits: SpanMut<CudaBuf<L>>,
+        stats: Read<L>,
+        gradients: Read<L>,
+        logits: Write<L>,
     ) {
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         self.run(|| {
@@ -695,27 +667,33 @@ impl<L: Launcher> Device for CudaDevice<L> {
         vocabulary: usize,
         usable: usize,
         rows: &[DrawRow],
-        logits: Span<CudaBuf<L>>,
+        logits: Read<L>,
     ) -> Vec<DrawnToken> {
         assert!(
             rows.iter().all(|it| (it.row as usize + 1) * vocabulary <= logits.len),
             "logits are [rows, vocabulary]"
         );
-        let mut drawn = Vec::new();
+        // After a failure no token was drawn; the pass ends with its error.
+        let none = DrawnToken { log_prob: f32::NAN, ..DrawnToken::default() };
+        let mut drawn = vec![none; rows.len()];
         self.run(|| {
+            if rows.is_empty() {
+                return Ok(());
+            }
             let usable = usable.min(vocabulary);
             let words = [self.word("tokens", vocabulary)?, self.word("tokens", usable)?];
             let table = self.upload_items(rows)?;
-            let args = [words[0], words[1], table.address(), at(logits)];
-            drawn = self.of_blocks("draw", rows.len(), plan::draw_bytes(usable), &args)?;
-            Ok(())
+            let grid = self.grid(rows.len(), 1, 1)?;
+            self.with_scratch(size_of_val(&drawn[..]), |scratch| {
+                let args = [words[0], words[1], table.address(), at(logits), scratch];
+                self.launch("draw", grid, plan::draw_bytes(usable), &args)?;
+                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut drawn))
+            })
         });
-        // After a failure no token was drawn; the pass ends with its error.
-        drawn.resize(rows.len(), DrawnToken { log_prob: f32::NAN, ..DrawnToken::default() });
         drawn
     }
 
-    fn squared_norms(&self, of: &[Numbers<'_, CudaBuf<L>, CudaWeight<L>>]) -> Vec<f64> {
+    fn squared_norms(&self, of: &[Kept<L>]) -> Vec<f64> {
         self.norms(of)
     }
 
@@ -731,7 +709,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> Out {
+    fn out(MatShape { rows, outputs, .. }: MatShape, y: &Write<L>) -> Out {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         (plain(to(y), outputs), y.buf.format)
     }
@@ -739,9 +717,9 @@ impl<L: Launcher> CudaDevice<L> {
     /// `out = onto + x · w`, of weights at an address.
     fn forward(
         MatShape { rows, inputs, outputs }: MatShape,
-        x: Span<CudaBuf<L>>,
+        x: Read<L>,
         w: u64,
-        onto: &Accumulate<CudaBuf<L>>,
+        onto: &Onto<L>,
         out: Out,
     ) -> Product {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
@@ -763,14 +741,7 @@ impl<L: Launcher> CudaDevice<L> {
         Product { whole: true, bias, ..product }
     }
 
-    fn turn(
-        &self,
-        head_dim: usize,
-        direction: f32,
-        angles: u64,
-        positions: &CudaTable<L, u32>,
-        x: &SpanMut<CudaBuf<L>>,
-    ) {
+    fn turn(&self, head_dim: usize, direction: f32, angles: u64, positions: &Ids<L>, x: &Write<L>) {
         let rows = positions.items.len();
         if rows == 0 {
             return;
@@ -798,9 +769,9 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         shape: AttentionShape,
         angles: u64,
-        positions: &CudaTable<L, u32>,
-        from: [Span<CudaBuf<L>>; 3],
-        stored: &[SpanMut<CudaBuf<L>>; 3],
+        positions: &Ids<L>,
+        from: [Read<L>; 3],
+        stored: &[Write<L>; 3],
     ) {
         let rows = positions.items.len();
         let [q, k, v] = from.map(|it| it.len);

@@ -5,12 +5,12 @@
 
 use hapo_core::RngStream;
 use hapo_kernels::{
-    AdamW, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat,
-    Numbers, NumbersMut, PairPlace, Placed, Span,
+    AdamW, Buffer, Compute, Device, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
+    NumbersMut, PairPlace, Placed, Span,
 };
 
 use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
-use crate::launch::{Launcher, Memory};
+use crate::launch::{Launcher, Memory, Result};
 use crate::plan;
 
 /// A matrix `[inputs, outputs]`.
@@ -31,7 +31,7 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
         numbers + self.tails.as_ref().map_or(0, Buffer::bytes)
     }
 
-    fn zeros(device: &CudaDevice<L>, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+    fn zeros(device: &CudaDevice<L>, shape: [usize; 2], held: Held) -> Result<Self> {
         let is_bf16 = device.inner.products == Compute::Bf16 && held != Held::Plain;
         let has_tails = is_bf16 && held != Held::Frozen(NumberFormat::Bf16);
         let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
@@ -46,7 +46,7 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
         device: &CudaDevice<L>,
         shape: [usize; 2],
         place: PairPlace,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let ([rank, outputs], len, format) = (shape, self.len(), self.numbers.format);
         assert_eq!(outputs, self.shape[1], "B is [rank, outputs]");
         let is_split = format == NumberFormat::Bf16;
@@ -58,7 +58,7 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
         Ok(Self { shape, numbers: of_pair, is_below: true, tails })
     }
 
-    fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
+    fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self> {
         let len = self.len();
         let mut numbers = device.alloc(len, self.numbers.format)?;
         device.copy(self.all(), numbers.first_mut(len));
@@ -194,7 +194,7 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     /// The sums of all blocks, launch by launch.
-    fn parts_of_norms(&self, launches: &[Norms]) -> Result<Vec<f64>, DeviceError> {
+    fn parts_of_norms(&self, launches: &[Norms]) -> Result<Vec<f64>> {
         let blocks: usize = launches.iter().map(|it| it.2.len()).sum();
         let mut parts = vec![0.0_f64; blocks];
         let tables = launches.iter().map(|it| self.upload_items(&it.2));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cpu::Form;
 use crate::device::Device;
 use crate::device_caps::DeviceCaps;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::memory_counter::{Counted, MemoryCounter};
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
@@ -58,7 +58,7 @@ pub struct CountedWeight {
 }
 
 impl Matrix<Counting> for CountedWeight {
-    fn zeros(device: &Counting, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+    fn zeros(device: &Counting, shape: [usize; 2], held: Held) -> Result<Self> {
         let form = Form::of(&device.caps, held);
         let is_widened = form == Form::Panels && !device.caps.is_cpu();
         Ok(device.counted(shape, if is_widened { Form::F32 } else { form }))
@@ -68,18 +68,13 @@ impl Matrix<Counting> for CountedWeight {
         self.bytes
     }
 
-    fn copy_of(&self, device: &Counting) -> Result<Self, DeviceError> {
+    fn copy_of(&self, device: &Counting) -> Result<Self> {
         Ok(device.counted(self.shape, self.form.copied()))
     }
 
     // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
     // f32 lies elsewhere.
-    fn pair(
-        &mut self,
-        device: &Counting,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<Self, DeviceError> {
+    fn pair(&mut self, device: &Counting, shape: [usize; 2], place: PairPlace) -> Result<Self> {
         if device.caps.is_cpu() {
             return Self::zeros(device, shape, Held::Pair);
         }
@@ -194,11 +189,7 @@ impl Device for Counting {
         self.caps
     }
 
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<CountedBuf, DeviceError> {
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CountedBuf> {
         let size = size.into();
         let bytes = size.rows * self.caps.row_stride(size.width, size.room) * format.bytes();
         Ok(CountedBuf { len: size.len(), bytes, _counted: self.tally.add(bytes) })
@@ -237,15 +228,8 @@ impl Device for Counting {
         }
     }
 
-    fn product_input_grad(
-        &self,
-        shape: MatShape,
-        _: ToRead,
-        w: &CountedWeight,
-        _: Onto,
-        _: ToWrite,
-    ) {
-        self.copies(w.form.input_grad_copy(shape));
+    fn product_input_grad(&self, of: MatShape, _: ToRead, w: &CountedWeight, _: Onto, _: ToWrite) {
+        self.copies(w.form.input_grad_copy(of));
     }
 
     fn product_weight_grad(&self, shape: MatShape, _: ToRead, _: ToRead, _: Onto, _: ToWrite) {

@@ -10,7 +10,7 @@
 use std::fmt::Debug;
 
 use crate::device_caps::DeviceCaps;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -39,11 +39,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A buffer of `size` zeros in f32, or in a format that [`DeviceCaps`] names; lengths and offsets count numbers. Factors
     /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
     /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<Self::Buf, DeviceError>;
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<Self::Buf>;
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
     /// Host to device.
@@ -73,7 +69,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// The first failure since the last call, which clears it. Earlier results hold only if there is none; on the CPU
     /// there never is.
-    fn check(&self) -> Result<(), DeviceError> {
+    fn check(&self) -> Result<()> {
         Ok(())
     }
 

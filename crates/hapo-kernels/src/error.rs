@@ -2,6 +2,9 @@
 
 use hapo_core::{Fault, Refusal};
 
+/// What a device answers.
+pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
 /// An error of a device.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -39,6 +42,11 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// A GPU that cannot be used, or failed.
+    pub fn gpu(device: &str, problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Gpu { device: device.to_owned(), problem: problem.into(), hint: hint.into() }
+    }
+
     /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Allocation { .. } | Self::OutOfMemory { .. })

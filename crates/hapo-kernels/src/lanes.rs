@@ -5,20 +5,19 @@
 //!
 //! Price: one implementation per instruction set.
 
-#[cfg(not(target_arch = "aarch64"))]
-use crate::isa::fma;
-
 /// Width of every vector.
 pub(crate) const WIDTH: usize = 16;
 
 /// Sixteen `f32`.
 ///
 /// # Safety
-/// Values are only made inside [`wide_kernel`] functions, which run where the instructions of the
+/// Values are only made inside [`kernel`] functions, which run where the instructions of the
 /// implementation were detected.
 pub(crate) unsafe trait Lanes: Copy {
     /// Registers of the instruction set that one takes, of 32 in all for AVX-512 and NEON and of 16 elsewhere.
     const REGISTERS: usize;
+    /// Whether a multiply-add is an instruction.
+    const FMA: bool;
 
     fn splat(value: f32) -> Self;
     fn load(from: &[f32; WIDTH]) -> Self;
@@ -72,6 +71,7 @@ pub(crate) struct Plain([f32; WIDTH]);
 #[cfg(not(target_arch = "aarch64"))]
 unsafe impl Lanes for Plain {
     const REGISTERS: usize = 4;
+    const FMA: bool = false;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -99,7 +99,7 @@ unsafe impl Lanes for Plain {
     #[inline(always)]
     fn add_product(mut self, a: Self, b: Self) -> Self {
         for i in 0..WIDTH {
-            self.0[i] = fma::<false>(a.0[i], b.0[i], self.0[i]);
+            self.0[i] = fma::<Self>(a.0[i], b.0[i], self.0[i]);
         }
         self
     }
@@ -147,6 +147,7 @@ mod x86 {
     // the sixteen elements of the arrays.
     unsafe impl Lanes for Avx512 {
         const REGISTERS: usize = 1;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -200,6 +201,7 @@ mod x86 {
     // exactly the two halves of the arrays.
     unsafe impl Lanes for Avx2 {
         const REGISTERS: usize = 2;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -275,6 +277,7 @@ mod arm {
     // of the arrays.
     unsafe impl Lanes for Neon {
         const REGISTERS: usize = 4;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -320,33 +323,111 @@ mod arm {
     }
 }
 
-/// As [`crate::isa::kernel`], for a body that is generic over its [`Lanes`], on the set that it is told.
-macro_rules! wide_kernel {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) = $body:ident) => {
+/// `a · b + c`, rounded once: by the instruction if there is one, otherwise by [`exact_fma`].
+#[inline(always)]
+pub(crate) fn fma<V: Lanes>(a: f32, b: f32, c: f32) -> f32 {
+    if V::FMA { a.mul_add(b, c) } else { exact_fma(a, b, c) }
+}
+
+/// A fused multiply-add without the instruction.
+///
+/// The product is exact in f64. The sum is rounded to odd there: its last bit says that something was dropped, so the
+/// second rounding, to f32, errs on neither side. (Boldo and Melquiond, Emulation of FMA and correctly rounded sums.)
+#[inline(always)]
+fn exact_fma(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let part = sum - product;
+    let dropped = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    // Infinite sums and NaN have no number as what was dropped.
+    let step = u64::from(dropped.abs() > 0.0) & !bits;
+    let towards_zero = (dropped.to_bits() ^ bits) >> 63;
+    f64::from_bits(bits.wrapping_add(step).wrapping_sub(2 * (step & towards_zero))) as f32
+}
+
+/// Defines a kernel once and compiles it for every [`Isa`]. The body sees its [`Lanes`] as a type.
+macro_rules! kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
-        $vis fn $name<$(const $cg: $cgt),*>(isa: $crate::isa::Isa, $($arg: $ty),*) {
+        $vis fn $name<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body<V: $crate::lanes::Lanes $(, const $cg: $cgt)*>($($arg: $ty),*) $(-> $ret)? $body
+
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-            fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) {
-                $body::<$crate::lanes::Avx512 $(, $cg)*>($($arg),*);
+            fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
+                body::<$crate::lanes::Avx512 $(, $cg)*>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2<$(const $cg: $cgt),*>($($arg: $ty),*) {
-                $body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*);
+            fn avx2<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
+                body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*)
             }
 
-            match isa {
+            match $crate::isa::Isa::current() {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: an `Isa` names only sets whose features were detected.
+                // SAFETY: `Isa::current` says Avx512 only where these features were detected.
                 $crate::isa::Isa::Avx512 => unsafe { avx512::<$($cg),*>($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above, for Avx2.
                 $crate::isa::Isa::Avx2 => unsafe { avx2::<$($cg),*>($($arg),*) },
-                _ => $body::<$crate::lanes::Plain $(, $cg)*>($($arg),*),
+                _ => body::<$crate::lanes::Plain $(, $cg)*>($($arg),*),
             }
         }
     };
 }
-pub(crate) use wide_kernel;
+pub(crate) use kernel;
+
+#[cfg(test)]
+mod tests {
+    use super::exact_fma;
+
+    #[track_caller]
+    fn check(a: f32, b: f32, c: f32) {
+        let (got, expected) = (exact_fma(a, b, c), a.mul_add(b, c));
+        let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
+        assert!(same, "{a:e} · {b:e} + {c:e}: {got:e}, not {expected:e}");
+    }
+
+    #[test]
+    fn the_emulated_multiply_add_rounds_once() {
+        // 1 + 2⁻²⁴ + 2⁻⁵⁴ rounds to 1 + 2⁻²³; a sum in f64 drops the last term and then rounds to even.
+        let tiny = f32::from_bits(0x3f80_0000 - (30 << 23));
+        check(tiny, f32::from_bits(0x3f80_0000 - (24 << 23)), 1.0 + f32::EPSILON / 2.0);
+        let special = [
+            0.0,
+            1.0,
+            1.0 + f32::EPSILON,
+            1.0 - f32::EPSILON / 2.0,
+            f32::EPSILON / 2.0,
+            f32::MIN_POSITIVE,
+            f32::from_bits(1),
+            f32::from_bits(0x007f_ffff),
+            f32::MAX,
+            16_777_215.0,
+            f32::INFINITY,
+            f32::NAN,
+            1e-20,
+            3.0,
+        ];
+        let signed = || special.into_iter().flat_map(|x: f32| [x, -x]);
+        for (a, b) in signed().flat_map(|a| signed().map(move |b| (a, b))) {
+            signed().for_each(|c| check(a, b, c));
+        }
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 32) as u32
+        };
+        for _ in 0..10_000_000 {
+            let (a, b) = (f32::from_bits(next()), f32::from_bits(next()));
+            // An addend near the product, and any other.
+            let near = ((next() % 54) as i32 - 27) << 23;
+            let product = (a * b).to_bits().wrapping_add_signed(near) ^ (next() >> 9 & 0x8000_00ff);
+            check(a, b, f32::from_bits(product));
+            check(a, b, f32::from_bits(next()));
+        }
+    }
+}

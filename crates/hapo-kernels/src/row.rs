@@ -4,7 +4,7 @@
 //!
 //! Price: sums run over sixteen lanes and blocks of 256 in f32, then f64; a row is read twice.
 
-use crate::isa::{fma, kernel};
+use crate::lanes::{Lanes, fma, kernel};
 
 /// Lanes of every reduction over a row.
 pub(crate) const LANES: usize = 16;
@@ -23,7 +23,7 @@ pub struct RowStats {
 
 /// Statistics of `logits` at temperature `1 / inverse_temperature`.
 pub fn row_stats(logits: &[f32], inverse_temperature: f32) -> RowStats {
-    let max = max_of(logits);
+    let max = max(logits);
     let (sum, weighted) = sums(logits, max, inverse_temperature);
     let log_sum = libm::log(sum);
     RowStats { max, log_sum: log_sum as f32, entropy: (log_sum - weighted / sum).max(0.0) as f32 }
@@ -37,11 +37,6 @@ pub fn log_prob(stats: RowStats, inverse_temperature: f32, logit: f32) -> f32 {
 /// Entropy in nats of softmax(z / T).
 pub fn entropy(logits: &[f32], inverse_temperature: f32) -> f32 {
     row_stats(logits, inverse_temperature).entropy
-}
-
-/// Largest element; −∞ for none. NaN is skipped.
-pub fn max(x: &[f32]) -> f32 {
-    max_of(x)
 }
 
 /// Σ exp((z − max) / T) in f64 of blocks in f32.
@@ -62,9 +57,9 @@ pub(crate) fn ln(x: f32) -> f32 {
 }
 
 kernel! {
-    fn exp_in_place<FMA>(x: &mut [f32]) {
+    fn exp_in_place<V>(x: &mut [f32]) {
         for v in x {
-            *v = exp_of::<FMA>(*v);
+            *v = exp_of::<V>(*v);
         }
     }
 }
@@ -72,22 +67,22 @@ kernel! {
 /// The polynomial behind every exponential of this crate (Cephes' coefficients of degree 6, the split of ln 2 for fused
 /// multiply-adds).
 #[inline(always)]
-pub(crate) fn exp_of<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn exp_of<V: Lanes>(x: f32) -> f32 {
     // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
     const MAGIC: f32 = 12_582_912.0;
     let below = if x < -104.0 { -104.0 } else { x };
     let clamped = if below > 89.0 { 89.0 } else { below };
-    let shifted = fma::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
+    let shifted = fma::<V>(clamped, std::f32::consts::LOG2_E, MAGIC);
     let n = shifted - MAGIC;
-    let r = fma::<FMA>(n, -std::f32::consts::LN_2, clamped);
-    let r = fma::<FMA>(n, 1.904_654_3e-9, r);
+    let r = fma::<V>(n, -std::f32::consts::LN_2, clamped);
+    let r = fma::<V>(n, 1.904_654_3e-9, r);
     let p = 1.987_569_1e-4;
-    let p = fma::<FMA>(p, r, 1.398_199_9e-3);
-    let p = fma::<FMA>(p, r, 8.333_452e-3);
-    let p = fma::<FMA>(p, r, 4.166_579_6e-2);
-    let p = fma::<FMA>(p, r, 1.666_666_5e-1);
-    let p = fma::<FMA>(p, r, 5e-1);
-    let p = fma::<FMA>(fma::<FMA>(p, r, 1.0), r, 1.0);
+    let p = fma::<V>(p, r, 1.398_199_9e-3);
+    let p = fma::<V>(p, r, 8.333_452e-3);
+    let p = fma::<V>(p, r, 4.166_579_6e-2);
+    let p = fma::<V>(p, r, 1.666_666_5e-1);
+    let p = fma::<V>(p, r, 5e-1);
+    let p = fma::<V>(fma::<V>(p, r, 1.0), r, 1.0);
     // Two factors, since 2ⁿ alone may be no normal number.
     let n = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed();
     let power = |n: i32| f32::from_bits((n.wrapping_add(127) << 23).cast_unsigned());
@@ -116,7 +111,7 @@ pub(crate) fn reduce(lanes: [f32; LANES]) -> f32 {
 
 kernel! {
     /// Largest element; −∞ for none. NaN is skipped.
-    pub(crate) fn max_of<FMA>(x: &[f32]) -> f32 {
+    pub fn max<V>(x: &[f32]) -> f32 {
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
@@ -134,7 +129,7 @@ kernel! {
 
 kernel! {
     /// Σ e and Σ e·d with d = (x − max)·factor, e = exp(d).
-    pub(crate) fn sums<FMA>(x: &[f32], max: f32, factor: f32) -> (f64, f64) {
+    pub(crate) fn sums<V>(x: &[f32], max: f32, factor: f32) -> (f64, f64) {
         let (mut sum, mut weighted) = (0.0_f64, 0.0_f64);
         for block in x.chunks(BLOCK) {
             let (mut s, mut w) = ([0.0_f32; LANES], [0.0_f32; LANES]);
@@ -142,16 +137,16 @@ kernel! {
             for chunk in chunks {
                 for i in 0..LANES {
                     let d = above_least((chunk[i] - max) * factor);
-                    let e = exp_of::<FMA>(d);
+                    let e = exp_of::<V>(d);
                     s[i] += e;
-                    w[i] = fma::<FMA>(e, d, w[i]);
+                    w[i] = fma::<V>(e, d, w[i]);
                 }
             }
             for (i, &v) in rest.iter().enumerate() {
                 let d = above_least((v - max) * factor);
-                let e = exp_of::<FMA>(d);
+                let e = exp_of::<V>(d);
                 s[i] += e;
-                w[i] = fma::<FMA>(e, d, w[i]);
+                w[i] = fma::<V>(e, d, w[i]);
             }
             sum += f64::from(reduce(s));
             weighted += f64::from(reduce(w));

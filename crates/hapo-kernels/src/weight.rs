@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hapo_core::Refusal;
 
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, MatShape};
 use crate::span::{Span, SpanMut};
@@ -27,22 +27,17 @@ pub enum Held {
 /// A matrix in the form of a device `D`.
 pub trait Matrix<D>: Send + Sync + Debug + Sized {
     /// A matrix `[inputs, outputs]` of zeros.
-    fn zeros(device: &D, shape: [usize; 2], held: Held) -> Result<Self, DeviceError>;
+    fn zeros(device: &D, shape: [usize; 2], held: Held) -> Result<Self>;
     /// Bytes of memory that it takes.
     fn bytes(&self) -> usize;
     /// A copy of the part that products read, to restore later.
-    fn copy_of(&self, device: &D) -> Result<Self, DeviceError>;
+    fn copy_of(&self, device: &D) -> Result<Self>;
     /// Exchanges the part that products read with a copy of it.
     fn swap(&mut self, _device: &D, copy: &mut Self) {
         std::mem::swap(self, copy);
     }
     /// B `[shape]` of zeros of a pair beside it, for [`Device::product_with_pairs`](crate::Device::product_with_pairs).
-    fn pair(
-        &mut self,
-        device: &D,
-        shape: [usize; 2],
-        _place: PairPlace,
-    ) -> Result<Self, DeviceError> {
+    fn pair(&mut self, device: &D, shape: [usize; 2], _place: PairPlace) -> Result<Self> {
         Self::zeros(device, shape, Held::Pair)
     }
     /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
@@ -65,7 +60,7 @@ pub trait Matrix<D>: Send + Sync + Debug + Sized {
         })
     }
     /// Prepares it for decoding, without a change of any result; whether it will be faster. Writes undo it.
-    fn pack_for_decode(&mut self, _device: &D) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&mut self, _device: &D) -> Result<bool> {
         Ok(false)
     }
 }

@@ -201,7 +201,7 @@ impl Batch<'_> {
         let scored = self.scored(prompt, method.group_size - free_slot, sampled);
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
-        let slot = Slot { rule: method.gated.slot(), ..self.slot };
+        let slot = Slot { rule: method.gated.slot, ..self.slot };
         let is_open = method.gated.success_limit(slot.step).is_open(scored.successes());
         let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         Ok(Some(method.gated.mix(scored, &offer, is_open)))
@@ -274,7 +274,7 @@ impl Batch<'_> {
 
 /// True if the first row of a group gives way before anything is looked at.
 fn has_free_slot(method: &Method, teacher: Option<&TeacherTrajectory>) -> bool {
-    teacher.is_some() && method.gated.slot() == SlotRule::Fixed
+    teacher.is_some() && method.gated.slot == SlotRule::Fixed
 }
 
 impl Decided {

@@ -212,7 +212,7 @@ impl Engine {
             let text = |it: &hapo_core::Rollout| {
                 Ok(Rollout { text: self.chat.text(&it.tokens)?, rollout: it.clone() })
             };
-            sampled.iter().map(|it| it.group.rollouts().iter().map(text).collect()).collect()
+            sampled.iter().map(|it| it.group.rollouts.iter().map(text).collect()).collect()
         };
         py.detach(made).map_err(|it| raised(py, &it, None))
     }
@@ -383,7 +383,7 @@ pub(crate) fn group(
     let graded = rewards.into_iter().map(|it| (it, verdict(it))).collect();
     let rollouts: Vec<_> = rollouts.iter().map(|it| it.get().rollout.clone()).collect();
     let sampled = SampledGroup::new(prompt.id, rollouts.len(), rollouts);
-    let slot = Slot { rule: gated.slot(), seed, step };
+    let slot = Slot { rule: gated.slot, seed, step };
     let offer = Candidate { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
     let scored = sampled.score_with_rewards(graded, success_at);
     let is_open = gated.success_limit(step).is_open(scored.successes());

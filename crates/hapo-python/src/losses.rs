@@ -98,7 +98,7 @@ pub(crate) fn teacher_terms(
     same("d_log_probs", &slopes.shape(), "log_probs", &rows.shape())?;
     let (rows, weights, slopes) = (rows.view()?, weights.as_slice()?, slopes.as_slice_mut()?);
     py.detach(|| {
-        let whole = Loss::new(Normaliser::TokenMean);
+        let whole = Loss::new(Normaliser::TOKEN_MEAN);
         let (mut loss, mut tokens) = (0.0, 0);
         let (mut entropies, mut by_entropy) = (Vec::new(), Vec::new());
         rows.each(slopes, |row, log_probs, divisor, slopes| {

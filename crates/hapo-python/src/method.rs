@@ -70,7 +70,7 @@ impl Method {
             }
         };
         let gated = gated.map_err(|problem| value_error("schedule", problem))?;
-        if let Some(why) = beyond_rollouts(gated.needs()) {
+        if let Some(why) = beyond_rollouts(gated.help.needs) {
             return Err(value_error("name", format!("{why}, got {name:?}")));
         }
         Ok(Self { gated, group_size, d })
@@ -85,7 +85,7 @@ impl Method {
     /// True if the teacher has a free slot in every group: one rollout fewer counts, the first.
     #[getter]
     fn has_fixed_slot(&self) -> bool {
-        self.gated.slot() == SlotRule::Fixed
+        self.gated.slot == SlotRule::Fixed
     }
 
     /// The spans of each member of a group.

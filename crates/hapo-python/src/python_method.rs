@@ -8,7 +8,7 @@ use hapo_core::{
     Growth, Help, Loss, Member, Memory, Method, MixedGroup, Needs, Normaliser, Part, Plan, Prefix,
     PromptId, Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
     SlotRule, Span, SpanTokens, Step, StepContext, StoredTrace, Term, Threshold, TokenScores,
-    Verdict, admit_teacher,
+    Verdict, admit_teacher, rollouts_to_sample,
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -375,8 +375,8 @@ pub(crate) fn trial_groups(
         }
         let teacher = admit_teacher(vec![7, 8, 9], &[2], &Verdict::Correct, 99);
         let teachers: Vec<_> = teacher.into_iter().filter(|_| case % 2 == 0).collect();
-        let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
-        let sampled = gated.rollouts(group_size, teachers.first());
+        let slot = Slot { rule: gated.slot, seed: 0, step: Step(1) };
+        let sampled = rollouts_to_sample(gated.slot, group_size, teachers.first());
         rollouts.truncate(sampled);
         let group = |rollouts: &[(Rollout, (f64, Verdict))]| {
             let (rollouts, graded) = rollouts.iter().cloned().unzip();
@@ -422,7 +422,7 @@ pub(crate) fn span_loss<'py>(
     credit: Vec<Vec<RawSpan<'py>>>,
     log_probs: Vec<PyReadonlyArray1<'py, f32>>,
 ) -> PyResult<(f64, Vec<Bound<'py, PyArray1<f32>>>)> {
-    let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TokenMean));
+    let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TOKEN_MEAN));
     let (mut total, mut slopes) = (0.0, Vec::new());
     let members = group.get().mixed.members();
     for ((member, spans), now) in members.iter().zip(&credit).zip(&log_probs) {

@@ -97,14 +97,14 @@ fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)
         return refused("threads: expected a number from 1 to 1024");
     }
     // A function of this process cannot be ended.
-    let is_limited = stages.iter().any(|it| it.settings().reward.timeout != 30.0);
+    let is_limited = stages.iter().any(|it| it.reward.timeout != 30.0);
     if request.reward.is_some() && is_limited {
         return refused(
             "reward.timeout: expected none beside a function, got a limit for programs",
         );
     }
     let threads = hapo_cli::threads(request.threads);
-    let compute = stages[0].compute();
+    let compute = stages[0].compute;
     on_device!(device, compute, threads, |device| run_stages(
         request,
         (&stages, &name),
@@ -136,7 +136,7 @@ fn run_stages<D: Device + Clone>(
         });
         let plan = RunPlan::settle_in(&folder, recipe, sources)?;
         let mut observer = PythonObserver(link.clone());
-        link.tell(|it| it.call_method1("begin", (recipe.name(), recipe.steps())));
+        link.tell(|it| it.call_method1("begin", (recipe.name(), recipe.steps)));
         let tracking = Tracking::of(recipe, &folder);
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, policy, &mut observer)?;
         drop(tracking);

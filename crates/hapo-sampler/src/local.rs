@@ -80,7 +80,7 @@ pub struct Sampled {
 
 impl Sampled {
     pub fn completions(&self) -> impl Iterator<Item = (&Rollout, &Details)> {
-        self.group.rollouts().iter().zip(&self.details)
+        self.group.rollouts.iter().zip(&self.details)
     }
 }
 
@@ -311,11 +311,11 @@ mod tests {
         }
         let lengths: Vec<usize> = all_at_once
             .iter()
-            .flat_map(|it| it.group.rollouts())
+            .flat_map(|it| &it.group.rollouts)
             .map(|it| it.tokens.len())
             .collect();
         assert!(lengths.iter().any(|it| *it < 24) && lengths.contains(&24), "{lengths:?}");
-        for it in all_at_once.iter().flat_map(|it| it.group.rollouts()) {
+        for it in all_at_once.iter().flat_map(|it| &it.group.rollouts) {
             assert_eq!(it.ended, settings(1, 1.0).stop.contains(it.tokens.last().unwrap()));
             assert!(it.tokens.iter().all(|token| *token < 381));
         }
@@ -329,7 +329,7 @@ mod tests {
             for (prompt, group) in prompts.iter().zip(run(2, 6, temperature)) {
                 let mut batch = PackedBatch::default();
                 let segment = batch.push(prompt, None);
-                for it in group.group.rollouts() {
+                for it in &group.group.rollouts {
                     batch.push_response(segment, &it.tokens, 1.0 / temperature);
                 }
                 let outputs =
@@ -356,7 +356,7 @@ mod tests {
         let given = GroupRequest { given: 4, ..whole };
         let settings = SampleSettings { stop: &[], ..settings(64, 1.0) };
         let sampled = sample(&model, &[whole, given], &settings, None).unwrap();
-        for (whole, given) in sampled[0].group.rollouts().iter().zip(sampled[1].group.rollouts()) {
+        for (whole, given) in sampled[0].group.rollouts.iter().zip(&sampled[1].group.rollouts) {
             assert_eq!((whole.tokens.len(), given.tokens.len()), (24, 20));
             assert_eq!(whole.tokens[..20], given.tokens);
             assert_eq!(whole.log_probs[..20], given.log_probs);

@@ -76,11 +76,13 @@ impl TokenGroup {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MicroBatch {
     pub packed: PackedBatch,
     /// Which sequence each range of targets belongs to: (group, sequence, targets).
     pub spans: Vec<(usize, usize, Range<usize>)>,
+    /// Segments of the last group's prompts, where they are in the batch.
+    prompts: Vec<Option<usize>>,
 }
 
 /// Members of a group in tokens, each with its credit, behind the prompt that `behind` names. Those without credit count
@@ -123,16 +125,23 @@ pub(crate) fn is_moved(member: &Member, behind: TrainPrompt) -> bool {
     matches!(member, Member::Replayed { .. }) || (behind == TrainPrompt::Plain && has_privileged)
 }
 
-/// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one
-/// sequence with its prompt may exceed it alone).
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Most tokens of a micro-batch; one sequence with its prompt may exceed it alone.
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
+
+/// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
-    budget: usize,
-    inverse_temperature: f32,
+    Batching { micro_batch_tokens: budget, inverse_temperature }: Batching,
     wanted: impl Fn(&TokenGroup, &Sequence) -> bool,
 ) -> Vec<MicroBatch> {
     let mut done = Vec::new();
-    let mut open = Packer::default();
+    let mut open = MicroBatch::default();
     for (g, group) in groups.iter().enumerate() {
         let wanted = |it: &(usize, &Sequence)| wanted(group, it.1);
         let picked: Vec<(usize, &Sequence)> =
@@ -144,15 +153,18 @@ pub fn pack(
         let prompts: usize = read.map(|it| group.prompts[it].len()).sum();
         let whole = prompts + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
         if !open.spans.is_empty() && open.packed.tokens.len() + whole > budget {
-            done.push(open.close());
+            done.push(std::mem::take(&mut open));
         }
-        open.begin_group(group);
+        open.prompts = vec![None; group.prompts.len()];
         let mut in_this_batch = 0;
         for (s, sequence) in picked {
-            let more = open.tokens_of_prompt(group, sequence) + fed_tokens(sequence);
+            let prompt = group.prompts[sequence.prompt].len();
+            // A prompt that is in the batch already takes no tokens.
+            let new = open.prompts[sequence.prompt].map_or(prompt, |_| 0);
+            let more = new + fed_tokens(sequence);
             if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
-                done.push(open.close());
-                open.begin_group(group);
+                done.push(std::mem::take(&mut open));
+                open.prompts = vec![None; group.prompts.len()];
                 in_this_batch = 0;
             }
             open.push((g, group), s, inverse_temperature);
@@ -160,7 +172,7 @@ pub fn pack(
         }
     }
     if !open.spans.is_empty() {
-        done.push(open.close());
+        done.push(std::mem::take(&mut open));
     }
     done
 }
@@ -170,27 +182,7 @@ fn fed_tokens(sequence: &Sequence) -> usize {
     sequence.response.len().saturating_sub(1)
 }
 
-#[derive(Default)]
-struct Packer {
-    packed: PackedBatch,
-    spans: Vec<(usize, usize, Range<usize>)>,
-    /// Segments of the group's prompts, where they are in the batch.
-    prompts: Vec<Option<usize>>,
-}
-
-impl Packer {
-    fn begin_group(&mut self, group: &TokenGroup) {
-        self.prompts = vec![None; group.prompts.len()];
-    }
-
-    /// Tokens of the sequence's prompt, if it is not in the batch yet.
-    fn tokens_of_prompt(&self, group: &TokenGroup, sequence: &Sequence) -> usize {
-        match self.prompts[sequence.prompt] {
-            Some(_) => 0,
-            None => group.prompts[sequence.prompt].len(),
-        }
-    }
-
+impl MicroBatch {
     fn push(&mut self, (g, group): (usize, &TokenGroup), index: usize, inverse_temperature: f32) {
         let sequence = &group.sequences[index];
         let prompt = match self.prompts[sequence.prompt] {
@@ -208,16 +200,15 @@ impl Packer {
         }
         self.spans.push((g, index, first_target..self.packed.targets.len()));
     }
-
-    fn close(&mut self) -> MicroBatch {
-        let it = std::mem::take(self);
-        MicroBatch { packed: it.packed, spans: it.spans }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn batches_of(micro_batch_tokens: usize) -> Batching {
+        Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+    }
     use hapo_core::Term;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
@@ -281,13 +272,13 @@ mod tests {
         groups[0].prompts.push(vec![5, 5]);
         groups[0].sequences[0].prompt = 1;
         for budget in 1..40 {
-            let batches = pack(&groups, budget, 1.0, |group, _| group.has_signal);
+            let batches = pack(&groups, batches_of(budget), |group, _| group.has_signal);
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();
             assert_eq!(all, expected(&groups), "budget {budget}");
             for it in &batches {
                 assert!(it.packed.tokens.len() <= budget || it.spans.len() == 1, "budget {budget}");
             }
         }
-        assert_eq!(pack(&groups, 1000, 1.0, |group, _| group.has_signal).len(), 1);
+        assert_eq!(pack(&groups, batches_of(1000), |group, _| group.has_signal).len(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores, Slot,
+    Gated, Loss, MethodSettings, NormaliserKind, PromptId, RngStream, SampledGroup, Scores, Slot,
     SlotRule, Step, SuccessLimit, TrainPrompt, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu, NumberFormat};
@@ -233,7 +233,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let vocabulary = model.config().vocab_size;
     let prompts = prompts(GROUPS, vocabulary);
     let requests = groups_of(&prompts, COMPLETIONS);
-    let loss = Loss::new(Normaliser::Constant { max_response: NEW });
+    let loss = Loss::new(NormaliserKind::Constant.of(NEW));
     let grpo = hapo_core::method("grpo").expect("a method of the table");
     let grpo = Gated::bare(grpo.build(&MethodSettings::default())?, COMPLETIONS)?;
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
@@ -272,7 +272,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
 
 /// A group in which every other completion is right, past a closed gate.
 fn mixed(group: SampledGroup) -> hapo_core::MixedGroup {
-    let verdicts = (0..group.rollouts().len())
+    let verdicts = (0..group.rollouts.len())
         .map(|i| if i % 2 == 0 { Verdict::Correct } else { Verdict::Wrong })
         .collect();
     let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step: Step(1) };

@@ -87,7 +87,7 @@ impl Job {
         let mut stages = Recipe::parse_stages(text, &origin, name, &overrides)?;
         let model = self.model(plan)?;
         let count = stages.len();
-        let of_recipes: Vec<u64> = stages.iter().map(Recipe::steps).collect();
+        let of_recipes: Vec<u64> = stages.iter().map(|it| it.steps).collect();
         for (n, stage) in stages.iter_mut().enumerate() {
             let mut sets = Vec::new();
             if self.arm.base == Base::Pretrained {
@@ -155,7 +155,7 @@ impl Job {
             problems,
             split,
             seed: self.seed,
-            max_new_tokens: last.sampling().max_new_tokens,
+            max_new_tokens: last.sampling.max_new_tokens,
             teacher: self.arm.teacher,
         }
     }
@@ -244,7 +244,7 @@ impl Job {
                 // A small model gains little by a second thread.
                 _ => (STEP_SECONDS, 1),
             };
-            it.steps() as f64 * if imitates(it) { imitation } else { rollouts } / threads as f64
+            it.steps as f64 * if imitates(it) { imitation } else { rollouts } / threads as f64
         };
         Ok(self.stages(plan)?.iter().map(of_stage).sum())
     }
@@ -303,13 +303,13 @@ impl Job {
         let mut trained = Trained::base(String::new());
         for recipe in stages {
             let folder = hapo_train::stage_folder(&self.folder, recipe);
-            let mut of_run = observer.observe(&self.arm.name, recipe.steps());
+            let mut of_run = observer.observe(&self.arm.name, recipe.steps);
             let outcome = train(&folder, recipe, sources.clone(), threads, &mut *of_run)?;
             let Some(outcome) = outcome.filter(|it| it.finished) else {
                 return Ok(None);
             };
             trained.log = metrics_of(&folder);
-            let prompts = recipe.sampling().prompts_per_step;
+            let prompts = recipe.sampling.prompts_per_step;
             trained.cost.add(&trained.log, recipe.method().name, prompts);
             trained.looks.extend(Look::of(&trained.log, trained.steps));
             trained.steps += trained.log.len() as u64;
@@ -317,7 +317,7 @@ impl Job {
             let last = outcome.checkpoint.expect("a resumable run is saved");
             let best = hapo_train::checkpoint::best(&folder)?;
             let (step, best) = best.unwrap_or((outcome.steps, last.clone()));
-            (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
+            (trained.step, trained.learning_rate) = (step, recipe.optim.lr);
             model_name(&best)?.clone_into(&mut trained.best);
             model_name(&last)?.clone_into(&mut trained.last);
         }
@@ -391,7 +391,7 @@ fn imitates(recipe: &Recipe) -> bool {
 
 /// When a stage is looked at and saved, unless one of the keys that are `set` says it.
 fn of_stage(stage: &Recipe, set: &[&String]) -> Vec<String> {
-    let every = stage.steps().div_ceil(LOOKS);
+    let every = stage.steps.div_ceil(LOOKS);
     let patience = if imitates(stage) { PATIENCE } else { 0 };
     let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
     let said = |key: &str| set.iter().any(|it| it.starts_with(&format!("{key}=")));
@@ -436,13 +436,13 @@ mod tests {
                 // The problems of a file are not drawn; the paper's long runs have looks of their own.
                 let is_long = arm.name.starts_with("paper-stability");
                 let drawn = if arm.base == Base::Pretrained || is_long { 0 } else { 3 };
-                assert_eq!((stage.seed(), stage.data().seed), (3, drawn), "{}", arm.name);
-                let eval = stage.eval().unwrap();
-                let looks = stage.steps().div_ceil(eval.every);
-                let usual = stage.steps().min(5)..=6;
+                assert_eq!((stage.seed, stage.data.seed), (3, drawn), "{}", arm.name);
+                let eval = stage.eval.as_ref().unwrap();
+                let looks = stage.steps.div_ceil(eval.every);
+                let usual = stage.steps.min(5)..=6;
                 assert!(usual.contains(&looks) || is_long && looks == 16, "{}: {looks}", arm.name);
-                assert_eq!(stage.checkpoint().every, eval.every);
-                assert_eq!(stage.checkpoint().best, "eval/avg@k");
+                assert_eq!(stage.checkpoint.every, eval.every);
+                assert_eq!(stage.checkpoint.best, "eval/avg@k");
                 assert_eq!(eval.patience, if imitates(&stage) { 2 } else { 0 }, "{}", arm.name);
             }
         }
@@ -450,8 +450,8 @@ mod tests {
 
     #[test]
     fn a_searched_value_is_a_rate_or_the_number_of_sft_steps() {
-        let rates = |stages: &[Recipe]| stages.iter().map(|it| it.optim().lr).collect::<Vec<_>>();
-        let steps = |stages: &[Recipe]| stages.iter().map(Recipe::steps).collect::<Vec<_>>();
+        let rates = |stages: &[Recipe]| stages.iter().map(|it| it.optim.lr).collect::<Vec<_>>();
+        let steps = |stages: &[Recipe]| stages.iter().map(|it| it.steps).collect::<Vec<_>>();
         let few = stages("0-exact-sft-grpo-few", 0, Some(5e-5), &[]);
         assert_eq!((rates(&few), steps(&few)), (vec![1e-4, 5e-5], vec![5, 60]));
         let tuned = stages("0-exact-sft-grpo", 0, Some(40.0), &[]);
@@ -475,17 +475,17 @@ mod tests {
             let made = stages(&arm.name, 0, None, &[]);
             let sampled: Vec<&Recipe> = made.iter().filter(|it| it.method().samples()).collect();
             for stage in &sampled {
-                let sampling = stage.sampling();
+                let sampling = &stage.sampling;
                 assert_eq!(sampling.prompts_per_step * sampling.group_size, 256, "{}", arm.name);
             }
-            let steps: u64 = sampled.iter().map(|stage| stage.steps()).sum();
+            let steps: u64 = sampled.iter().map(|stage| stage.steps).sum();
             assert!(steps == scale || sampled.is_empty(), "{}: {steps}", arm.name);
         }
         let repeated = &stages("5-repeated-hapo-method", 0, None, &[])[0];
         assert!(repeated.resolved().contains("teacher_steps = \"repeated\""));
         assert!(repeated.resolved().contains("out/bases/rung-5/checkpoints/step-000160"));
         let real = &stages("pretrained-hapo", 0, None, &[])[0];
-        assert_eq!((real.steps(), real.optim().lr), (60, 5e-6));
+        assert_eq!((real.steps, real.optim.lr), (60, 5e-6));
         assert!(real.resolved().contains("turn_off_epoch = 0.3"), "{}", real.resolved());
     }
 
@@ -520,7 +520,7 @@ mod tests {
     fn what_the_user_sets_stands() {
         let stage = &stages("pilot-grpo", 0, None, &["eval.every=7", "steps=2"])[0];
         assert_eq!(
-            (stage.eval().unwrap().every, stage.steps(), stage.checkpoint().every),
+            (stage.eval.as_ref().unwrap().every, stage.steps, stage.checkpoint.every),
             (7, 2, 1)
         );
     }

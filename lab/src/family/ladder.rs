@@ -105,14 +105,14 @@ mod tests {
     fn rungs_differ_by_the_teachers_share_at_the_hard_levels_alone() {
         for (rung, share) in [0.0, 0.001, 0.05].into_iter().enumerate() {
             let recipe = second_stage(rung, Path::new("base")).unwrap();
-            let mixture = recipe.data().mixture.as_ref().unwrap();
+            let mixture = recipe.data.mixture.as_ref().unwrap();
             let last = |it: &hapo_data::task::FamilyMixture| *it.teacher_shares.last().unwrap();
             assert_eq!(mixture.families.iter().map(last).collect::<Vec<_>>(), [share; 3]);
             let lengths: Vec<usize> =
                 mixture.families.iter().map(|it| it.level_weights.len()).collect();
             assert_eq!(lengths, [6, 5, 4], "the hard levels are the last");
             // 24 steps of warm-up, as in 240 steps with a tenth.
-            assert_eq!(recipe.steps() as f64 * recipe.optim().warmup, 24.0);
+            assert_eq!(recipe.steps as f64 * recipe.optim.warmup, 24.0);
         }
         assert_eq!(SECOND.matches("0.0]\n").count(), 3);
     }

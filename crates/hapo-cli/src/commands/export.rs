@@ -116,7 +116,7 @@ pub struct Tracking {
 impl Tracking {
     /// Begins where the recipe says so.
     pub fn of(recipe: &Recipe, folder: &Path) -> Option<Self> {
-        let tracker = recipe.settings().track?.name();
+        let tracker = recipe.track?.name();
         let ((over, is_over), (end, ended)) = (mpsc::channel(), mpsc::channel());
         let folder = folder.to_owned();
         std::thread::spawn(move || {

@@ -144,5 +144,5 @@ fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Re
         step: 0,
     };
     let sampled = hapo_sampler::sample(model, &[request], &settings, None)?;
-    Ok(sampled[0].group.rollouts()[0].tokens.clone())
+    Ok(sampled[0].group.rollouts[0].tokens.clone())
 }

@@ -72,14 +72,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let Some(config) = &config else {
             continue;
         };
-        let device = match gpu(recipe.compute())? {
+        let device = match gpu(recipe.compute)? {
             Some(it) => it,
-            None => machine::device_spec(threads, recipe.compute(), config)?,
+            None => machine::device_spec(threads, recipe.compute, config)?,
         };
         let eval_sets = eval_sets(recipe);
         let lengths = Lengths {
-            prompt: args.prompt_tokens.unwrap_or(recipe.data().max_prompt_tokens as f64),
-            response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
+            prompt: args.prompt_tokens.unwrap_or(recipe.data.max_prompt_tokens as f64),
+            response: args.response_tokens.unwrap_or(recipe.sampling.max_new_tokens as f64),
         };
         let of = Workload { recipe, eval_sets: eval_sets.as_deref(), config, device: &device };
         of.check()?;
@@ -116,7 +116,7 @@ fn teacher_helps(recipe: &Recipe) -> String {
     }
     let schedule = || -> Result<_> { Ok(hapo_train::schedule_of(&RunPlan::settle(recipe)?)?) };
     match schedule() {
-        Ok(Some(it)) => it.table(0).teacher_helps(recipe.steps()),
+        Ok(Some(it)) => it.table(0).teacher_helps(recipe.steps),
         Ok(None) => "the teacher never helps".to_owned(),
         Err(it) => format!("not known before the tokenizer and the data can be read: {it}"),
     }
@@ -133,7 +133,7 @@ fn unknown_device(name: &str) -> anyhow::Error {
 
 /// The problems of a recipe's `[eval]`, where they are on the disk or built in.
 fn eval_sets(recipe: &Recipe) -> Option<Vec<EvalSet>> {
-    let eval = recipe.eval()?;
+    let eval = recipe.eval.as_ref()?;
     let is_remote = eval.data.as_ref().is_some_and(|data| data.starts_with("hf:"));
     if is_remote { None } else { train::eval_sets(eval, false).ok().flatten() }
 }

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let sets: Vec<String> = compute.into_iter().collect();
     let recipe = |arm| Ok((arm, recipe_of(arm, minutes, seed, &sets)?));
     let arms: Vec<(&Arm, Recipe)> = ARMS.iter().map(recipe).collect::<Result<_>>()?;
-    let levels = hapo_train::levels(&arms[0].1.data().levels)?;
+    let levels = hapo_train::levels(&arms[0].1.data.levels)?;
     let say = |text: &str| {
         if !args.quiet {
             errln!("{text}");
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     for (arm, recipe) in &arms {
         let run_dir = folder.join(arm.name);
         let mut observer =
-            ProgressObserver::new(arm.label, recipe.steps(), args.quiet, stop.clone());
+            ProgressObserver::new(arm.label, recipe.steps, args.quiet, stop.clone());
         let plan = RunPlan::settle_in(&run_dir, recipe, Sources::default())?;
         let (resume, observer_of) = (ResumePolicy::Resume, &mut observer);
         let outcome = hapo_train::train(&plan, &run_dir, resume, threads, observer_of)?;
@@ -187,8 +187,8 @@ fn introduction(
         text += &format!(
             "  {:<11} {:>4} steps of {} prompts: {what}\n",
             arm.label,
-            recipe.steps(),
-            recipe.sampling().prompts_per_step
+            recipe.steps,
+            recipe.sampling.prompts_per_step
         );
     }
     text + &format!("Every 4th prompt has a teacher trace. Runs go to {}.", folder.display())
@@ -200,10 +200,10 @@ fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Reci
     let origin = format!("built-in recipe {}", arm.name);
     let nominal = Recipe::parse(arm.recipe, &origin, &Overrides::default())?;
     let scale = |it: u64| (it * minutes / NOMINAL_MINUTES).max(1);
-    let steps = format!("steps={}", scale(nominal.steps()));
+    let steps = format!("steps={}", scale(nominal.steps));
     let mut sets = [sets, &[format!("seed={seed}"), steps]].concat();
     if let Some(e_off) = turn_off_epoch(&nominal) {
-        let steps_per_epoch = nominal.data().prompts / nominal.sampling().prompts_per_step;
+        let steps_per_epoch = nominal.data.prompts / nominal.sampling.prompts_per_step;
         let steps_per_epoch = steps_per_epoch as f64;
         let closes_at = scale((e_off * steps_per_epoch) as u64) as f64 / steps_per_epoch;
         sets.push(format!("hapo.turn_off_epoch={closes_at:?}"));
@@ -212,7 +212,7 @@ fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Reci
 }
 
 fn turn_off_epoch(recipe: &Recipe) -> Option<f64> {
-    let hapo = recipe.settings().hapo.as_ref()?;
+    let hapo = recipe.hapo.as_ref()?;
     Some(hapo.turn_off_epoch?.to_f64())
 }
 

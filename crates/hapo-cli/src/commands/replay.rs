@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let plan = plan_of(&args.run, args.device.compute)?;
-    on_device!(args.device, plan.recipe().compute(), threads, |device| step_of_run(
+    on_device!(args.device, plan.recipe().compute, threads, |device| step_of_run(
         args, &plan, device
     ))
 }

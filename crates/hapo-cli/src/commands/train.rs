@@ -75,9 +75,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         overrides.set.push(format!("compute={}", args.faster(&stages, threads)?));
         stages = Recipe::load_stages(&args.recipe, &overrides)?;
     }
-    let compute = stages[0].compute();
-    if let Some(it) = stages.iter().find(|it| it.compute() != compute) {
-        let (other, name) = (it.compute(), it.name());
+    let compute = stages[0].compute;
+    if let Some(it) = stages.iter().find(|it| it.compute != compute) {
+        let (other, name) = (it.compute, it.name());
         return Err(bad_input(
             format!(
                 "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
@@ -190,7 +190,7 @@ impl Args {
         }
         if self.resume {
             let kept = Recipe::load_stages(&self.run_dir(stages)?, &Overrides::default())?;
-            return Ok(kept[0].compute());
+            return Ok(kept[0].compute);
         }
         let Some(rates) = ProductRates::measure(threads)? else { return Ok(Compute::F32) };
         errln!("compute = \"{}\": {rates}", rates.faster());
@@ -198,7 +198,7 @@ impl Args {
     }
 
     fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {
-        let (name, steps) = (recipe.name(), recipe.steps());
+        let (name, steps) = (recipe.name(), recipe.steps);
         let log = (!self.quiet).then_some(self.log);
         Ok(ProgressObserver {
             progress: StepProgress::new(name, steps, log),
@@ -218,13 +218,13 @@ pub fn sources_of(recipe: &Recipe) -> Result<Sources> {
     if let Some(ModelSource::Folder(path)) = recipe.reference() {
         sources.reference = Some(hub::model_folder(path)?);
     }
-    if let DataSource::Files(names) = &recipe.data().train
+    if let DataSource::Files(names) = &recipe.data.train
         && names.iter().any(|name| name.starts_with("hf:"))
     {
         let found = names.iter().map(|name| hub::data_file(Path::new(name)));
         sources.train = Some(found.collect::<Result<_>>()?);
     }
-    if let Some(eval) = recipe.eval() {
+    if let Some(eval) = recipe.eval.as_ref() {
         sources.eval = eval_sets(eval, recipe.keeps_fields())?.map(Into::into);
     }
     // A later stage must not miss its files when the earlier ones are done.

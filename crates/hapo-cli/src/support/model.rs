@@ -10,8 +10,7 @@ use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model, read_file};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
-use hapo_train::checkpoint::trained_template;
-use hapo_train::{ChosenTemplate, TemplateRequest};
+use hapo_train::{ChosenTemplate, TemplateRequest, trained_template};
 
 use crate::failure::bad_input;
 use crate::support::arguments::TEMPLATES;
@@ -97,7 +96,7 @@ impl TemplateArgs {
 pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
     let folder = match (asked.name, named.adapter) {
         (Some(_), _) => named.model.to_owned(),
-        (None, Some(adapter)) if trained_template(adapter)?.is_some() => {
+        (None, Some(adapter)) if trained_template(adapter, asked)?.is_some() => {
             adapter.display().to_string()
         }
         (None, _) => hub::model_folder(named.model)?,
@@ -205,8 +204,8 @@ fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) -> Result<()> {
     let path = named.adapter.unwrap_or(Path::new(named.model));
-    if let Some(trained) = trained_template(path)?
-        && trained.hash != chat_format.template.hash()
+    if let Some((trained, hash)) = trained_template(path, TemplateRequest::default())?
+        && hash != chat_format.template.hash()
     {
         let name = &trained.name;
         errln!(

@@ -326,8 +326,8 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
         assert!(said.contains("to imitate first"), "{kind}: {said}");
         let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
         let recipe = Recipe::load(&dir.path().join("my.toml"), &Overrides::default()).unwrap();
-        assert_eq!(recipe.data().grader, grader, "{text}");
-        assert_eq!(recipe.data().extraction.name(), extraction, "{text}");
+        assert_eq!(recipe.data.grader, grader, "{text}");
+        assert_eq!(recipe.data.extraction.name(), extraction, "{text}");
         assert!(!text.contains("step by step"), "nothing asks for a box: {text}");
     }
     // What nothing can be tried on is assumed, and said.

@@ -60,7 +60,7 @@ fn from_limbs(
         let floor = |mut it: Natural| {
             it.divide(steepness.numerator());
             it.divide(turn_off_epoch.power());
-            it.shift_down(limbs);
+            it.0.drain(..limbs.min(it.0.len()));
             it.to_u64().expect("the limits of the settings keep the step below 2^64")
         };
         let (low, high) = (floor(low), floor(high));
@@ -134,11 +134,6 @@ impl Natural {
     /// Times 2^(64·limbs).
     fn shift_up(&mut self, limbs: usize) {
         self.0.splice(0..0, std::iter::repeat_n(0, limbs));
-    }
-
-    /// Divided by 2^(64·limbs), rounded down.
-    fn shift_down(&mut self, limbs: usize) {
-        self.0.drain(..limbs.min(self.0.len()));
     }
 
     fn multiply(&mut self, factor: u64) {

@@ -70,7 +70,7 @@ impl Candidate<'_> {
 
     /// Draws while the group of a prompt is mixed.
     pub(crate) fn rng(&self, prompt: PromptId) -> CounterRng {
-        self.slot.rng(prompt)
+        self.slot.draws(RngStream::Slot, prompt)
     }
 
     /// The mean of a function of log π over the scored tokens of a candidate, 0 where none are.
@@ -147,10 +147,6 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn rng(self, prompt: PromptId) -> CounterRng {
-        self.draws(RngStream::Slot, prompt)
-    }
-
     fn draws(self, stream: RngStream, prompt: PromptId) -> CounterRng {
         CounterRng::of_prompt(self.seed, stream, self.step.0, prompt.0)
     }
@@ -164,7 +160,10 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: PromptId) -> Option<
     match slot.rule {
         SlotRule::Fixed => None,
         SlotRule::First => Some(0),
-        SlotRule::Random => Some(slot.rng(prompt).below(members.len() as u64) as usize),
+        SlotRule::Random => {
+            let mut draws = slot.draws(RngStream::Slot, prompt);
+            Some(draws.below(members.len() as u64) as usize)
+        }
         SlotRule::Longest => {
             (0..members.len()).min_by_key(|&it| Reverse(members[it].rollout.tokens.len()))
         }

@@ -6,7 +6,6 @@
 //! has no place here.
 
 mod correction;
-mod kl;
 mod normaliser;
 mod sequence_surrogate;
 mod token_surrogate;
@@ -14,7 +13,7 @@ mod token_surrogate;
 use serde::{Deserialize, Serialize};
 
 use crate::credit::{Advantage, Kl, Ratio, Span, Term, unmasked};
-use crate::operators::luffy::OPERATOR as LUFFY;
+use crate::operators::LUFFY;
 
 pub use correction::{Correction, CorrectionKind, Mismatch};
 pub use normaliser::{Normaliser, NormaliserKind};
@@ -102,7 +101,7 @@ impl Loss {
         // A sequence that a method dropped has no spans, and no entropy either.
         let trained = sequences.clone().flat_map(|it| it.1);
         let tokens = trained.map(|span| span.tokens.len() - span.masked());
-        let tokens = Normaliser::TokenMean.divisor(tokens);
+        let tokens = Normaliser::TOKEN_MEAN.divisor(tokens);
         let policy = sequences.clone().map(|(tokens, spans)| self.counted(tokens, spans));
         if !self.teacher_apart {
             return Divisors { policy: self.normaliser.divisor(policy), teacher: None, tokens };
@@ -113,7 +112,7 @@ impl Loss {
         let teacher = sequences.map(|it| taught(it.1));
         Divisors {
             policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
-            teacher: Some(Normaliser::TokenMean.divisor(teacher)),
+            teacher: Some(Normaliser::TOKEN_MEAN.divisor(teacher)),
             tokens,
         }
     }
@@ -197,7 +196,7 @@ impl Loss {
     pub fn span(
         &self,
         span: &Span,
-        tokens: SpanTokens<'_>,
+        tokens: SpanTokens,
         divisor: Divisor,
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
@@ -227,7 +226,7 @@ impl Loss {
     fn term(
         &self,
         span: &Span,
-        tokens: SpanTokens<'_>,
+        tokens: SpanTokens,
         divisor: f64,
         d_log_probs: &mut [f32],
     ) -> SpanTerms {
@@ -243,8 +242,8 @@ impl Loss {
                     Ratio::One | Ratio::Bounded => tokens.log_probs,
                 };
                 let tokens = SpanTokens { old_log_probs, ..tokens };
-                let factors = Factors { advantage: advantage.scaled(factor), span };
-                let mut terms = self.policy(&factors, tokens, divisor, d_log_probs);
+                let advantage = advantage.scaled(factor);
+                let mut terms = self.policy(span, &advantage, tokens, divisor, d_log_probs);
                 if let Some(kl) = self.kl_of(span) {
                     terms.objective -= kl.add(tokens, span, divisor, d_log_probs);
                 }
@@ -271,20 +270,25 @@ impl Loss {
 
     fn policy(
         &self,
-        factors: &Factors<'_>,
-        tokens: SpanTokens<'_>,
+        span: &Span,
+        advantage: &Advantage,
+        tokens: SpanTokens,
         divisor: f64,
         d_log_probs: &mut [f32],
     ) -> SpanTerms {
         let (log_probs, old_log_probs) = (tokens.log_probs, tokens.old_log_probs);
-        let bound = |at| Bound { advantage: factors.at(at), clip: self.clip, divisor };
+        let bound = |at| {
+            // w·A (D41).
+            let advantage = span.weight(at) * advantage.at(at);
+            Bound { advantage, clip: self.clip, divisor }
+        };
         // A ratio of a sequence takes one factor for all its tokens; a recipe that asks for one for each is refused.
-        let is_whole = matches!(factors.advantage, Advantage::Sequence(_));
+        let is_whole = matches!(advantage, Advantage::Sequence(_));
         let it = if is_whole && self.importance_ratio_level == ImportanceRatioLevel::Sequence {
             let last = log_probs.len().saturating_sub(1);
             sequence_surrogate(log_probs, old_log_probs, bound(last), d_log_probs)
         } else {
-            if let Advantage::Tokens(values) = &factors.advantage {
+            if let Advantage::Tokens(values) = advantage {
                 assert_eq!(log_probs.len(), values.len(), "one advantage per token");
             }
             let mut total = SpanTerms::default();
@@ -298,16 +302,20 @@ impl Loss {
     }
 }
 
-/// The constant factors of a span's tokens: A and w (D41).
-struct Factors<'a> {
-    advantage: Advantage,
-    span: &'a Span,
-}
-
-impl Factors<'_> {
-    /// w·A of a token.
-    fn at(&self, token: usize) -> f64 {
-        self.span.weight(token) * self.advantage.at(token)
+impl Kl {
+    /// coef·Σ k / divisor over a span's tokens; adds its derivatives to the loss's.
+    fn add(self, tokens: SpanTokens, span: &Span, divisor: f64, d_log_probs: &mut [f32]) -> f64 {
+        assert_eq!(tokens.log_probs.len(), tokens.reference.len(), "one reference per token");
+        let mut sum = 0.0;
+        let pairs = tokens.log_probs.iter().zip(tokens.reference);
+        let all = pairs.zip(d_log_probs).enumerate();
+        for (_, ((log_prob, reference), slope)) in all.filter(|(at, _)| span.weight(*at) != 0.0) {
+            let (value, derivative) =
+                self.estimator.at(f64::from(*reference) - f64::from(*log_prob));
+            sum += value;
+            *slope = (f64::from(*slope) + self.coef * derivative / divisor) as f32;
+        }
+        self.coef * sum / divisor
     }
 }
 
@@ -317,7 +325,7 @@ const BOUNDED: f64 = 0.1;
 /// `L = −A·Σ w/(w + 0.1) / divisor` with w = exp(log π − log `π_old`), whatever the trust region.
 fn bounded_surrogate(
     advantage: f64,
-    tokens: SpanTokens<'_>,
+    tokens: SpanTokens,
     divisor: f64,
     d_log_probs: &mut [f32],
 ) -> SpanTerms {
@@ -343,11 +351,8 @@ fn entropy_factor(span: &Span, entropies: &[f32]) -> f64 {
     if span.entropy_exponent == 0.0 {
         return 1.0;
     }
-    libm::exp(span.entropy_exponent * (sum(entropies) / entropies.len().max(1) as f64))
-}
-
-fn sum(values: &[f32]) -> f64 {
-    values.iter().map(|it| f64::from(*it)).sum()
+    let sum: f64 = entropies.iter().map(|it| f64::from(*it)).sum();
+    libm::exp(span.entropy_exponent * (sum / entropies.len().max(1) as f64))
 }
 
 #[cfg(test)]
@@ -365,7 +370,7 @@ mod tests {
     }
 
     fn loss() -> Loss {
-        Loss::new(Normaliser::TokenMean)
+        Loss::new(Normaliser::TOKEN_MEAN)
     }
 
     fn value(loss: &Loss, term: Term, entropy_exponent: f64) -> (f64, [f32; 2]) {

@@ -5,54 +5,42 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the sum over tokens is divided by. Both are global over the optimiser step (D16), so the
-/// loss does not depend on how a batch is cut.
+/// What the sum over tokens is divided by. It is global over the optimiser step (D16), so the loss does not depend on how a
+/// batch is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Normaliser {
-    /// Number of sequences × longest response allowed (Dr. GRPO).
-    Constant {
-        /// Longest response allowed, in tokens.
-        max_response: usize,
-    },
-    /// Longest response allowed, whatever the number of sequences (LUFFY's and HPT's code).
-    Length {
-        /// Longest response allowed, in tokens.
-        max_response: usize,
-    },
-    /// Number of response tokens, the teacher's included (Eq. 3, Eq. 10).
-    TokenMean,
-    /// Each sequence by its own length, then by the number of sequences (GSPO, the first GRPO).
-    SequenceMean,
+pub struct Normaliser {
+    /// Which divisor.
+    pub kind: NormaliserKind,
+    /// Longest response allowed, in tokens.
+    pub max_response: usize,
 }
 
 /// A [`Normaliser`] by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormaliserKind {
-    /// [`Normaliser::Constant`].
+    /// Number of sequences × longest response allowed (Dr. GRPO).
     #[default]
     Constant,
-    /// [`Normaliser::Length`].
+    /// Longest response allowed, whatever the number of sequences (LUFFY's and HPT's code).
     Length,
-    /// [`Normaliser::TokenMean`].
+    /// Number of response tokens, the teacher's included (Eq. 3, Eq. 10).
     TokenMean,
-    /// [`Normaliser::SequenceMean`].
+    /// Each sequence by its own length, then by the number of sequences (GSPO, the first GRPO).
     SequenceMean,
 }
 
 impl NormaliserKind {
     /// The normaliser of responses of at most `max_response` tokens.
     pub fn of(self, max_response: usize) -> Normaliser {
-        match self {
-            Self::Constant => Normaliser::Constant { max_response },
-            Self::Length => Normaliser::Length { max_response },
-            Self::TokenMean => Normaliser::TokenMean,
-            Self::SequenceMean => Normaliser::SequenceMean,
-        }
+        Normaliser { kind: self, max_response }
     }
 }
 
 impl Normaliser {
+    /// That of the number of response tokens.
+    pub const TOKEN_MEAN: Self = Self { kind: NormaliserKind::TokenMean, max_response: 0 };
+
     /// The divisor for an optimiser step over sequences of these response lengths; at least 1.
     pub fn divisor(self, response_lengths: impl IntoIterator<Item = usize>) -> f64 {
         let (mut sequences, mut tokens) = (0_usize, 0_usize);
@@ -60,19 +48,20 @@ impl Normaliser {
             sequences += 1;
             tokens += it;
         }
-        match self {
-            Self::Constant { max_response } => (sequences * max_response).max(1) as f64,
-            Self::Length { max_response } => max_response.max(1) as f64,
-            Self::TokenMean => tokens.max(1) as f64,
-            Self::SequenceMean => sequences.max(1) as f64,
-        }
+        let divisor = match self.kind {
+            NormaliserKind::Constant => sequences * self.max_response,
+            NormaliserKind::Length => self.max_response,
+            NormaliserKind::TokenMean => tokens,
+            NormaliserKind::SequenceMean => sequences,
+        };
+        divisor.max(1) as f64
     }
 
     /// The divisor of the tokens of a sequence of `tokens` tokens, from that of the whole step.
     pub fn of_sequence(self, divisor: f64, tokens: usize) -> f64 {
-        match self {
-            Self::Constant { .. } | Self::Length { .. } | Self::TokenMean => divisor,
-            Self::SequenceMean => divisor * tokens.max(1) as f64,
+        match self.kind {
+            NormaliserKind::SequenceMean => divisor * tokens.max(1) as f64,
+            _ => divisor,
         }
     }
 }
@@ -85,12 +74,12 @@ mod tests {
     #[test]
     fn d16_normalisers_divide_by_their_counts() {
         let lengths = || [2_usize, 3, 5].into_iter();
-        let constant = Normaliser::Constant { max_response: 7 };
+        let constant = NormaliserKind::Constant.of(7);
         assert_eq!(constant.divisor(lengths()), 21.0);
-        assert_eq!(Normaliser::Length { max_response: 7 }.divisor(lengths()), 7.0);
-        assert_eq!(Normaliser::TokenMean.divisor(lengths()), 10.0);
-        assert_eq!(Normaliser::SequenceMean.divisor(lengths()), 3.0);
-        assert_eq!(Normaliser::SequenceMean.of_sequence(3.0, 2), 6.0);
-        assert_eq!(Normaliser::TokenMean.of_sequence(10.0, 2), 10.0);
+        assert_eq!(NormaliserKind::Length.of(7).divisor(lengths()), 7.0);
+        assert_eq!(Normaliser::TOKEN_MEAN.divisor(lengths()), 10.0);
+        assert_eq!(NormaliserKind::SequenceMean.of(0).divisor(lengths()), 3.0);
+        assert_eq!(NormaliserKind::SequenceMean.of(0).of_sequence(3.0, 2), 6.0);
+        assert_eq!(Normaliser::TOKEN_MEAN.of_sequence(10.0, 2), 10.0);
     }
 }

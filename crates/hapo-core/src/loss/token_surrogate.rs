@@ -11,11 +11,6 @@ pub struct Clip {
     pub high: f64,
 }
 
-impl Clip {
-    /// No trust region: every ratio counts as it is.
-    pub const OFF: Self = Self { low: f64::INFINITY, high: f64::INFINITY };
-}
-
 /// The bounds of a rollout's surrogate, and the divisor of its derivative.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {

@@ -25,7 +25,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             let chosen = traces.into_iter().take(replaced).map(|trace| &offer.teachers[trace]);
             injecting(group, chosen.zip(slots))
         });
-        let terms = settings.with(&operators::luffy::OPERATOR);
+        let terms = settings.with(&operators::LUFFY);
         let terms = PolicyAndTeacher { weight: TeacherWeight::Advantage, ..terms };
         Ok(Method {
             plan: Plan { can_be_gated: false, ..switch(false) },

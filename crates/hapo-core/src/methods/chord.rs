@@ -14,7 +14,7 @@ pub(super) const MU: MethodEntry = MethodEntry {
     summary: "(1 − μ)·GRPO + μ·imitation, each by its own mean, μ falling from 0.9 to 0.05",
     make: |settings| {
         let published = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
-        chord(settings, &operators::srft::OPERATOR, settings.chord_mu.over(published), "chord-mu")
+        chord(settings, &operators::SRFT, settings.chord_mu.over(published), "chord-mu")
     },
     ..MethodEntry::NEW
 };
@@ -28,12 +28,7 @@ pub(super) const PHI: MethodEntry = MethodEntry {
     summary: "0.9·GRPO + 0.1·imitation weighted by π(1−π), each by its own mean",
     make: |settings| {
         let published = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
-        chord(
-            settings,
-            &operators::chord::OPERATOR,
-            settings.chord_phi.over(published),
-            "chord-phi",
-        )
+        chord(settings, &operators::CHORD, settings.chord_phi.over(published), "chord-phi")
     },
     ..MethodEntry::NEW
 };

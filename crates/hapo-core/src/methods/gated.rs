@@ -1,14 +1,15 @@
 use super::{Method, TeacherRule};
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, PolicyAndTeacher, StepContext};
-use crate::gate::{Gate, Schedule, SlotRule, SuccessLimit, check_slot_rule};
-use crate::gates::{GATES, GateRule, GateSettings, GroupStats, Round};
+use crate::gate::{
+    GATES, Gate, GateRule, GateSettings, GroupStats, Round, Schedule, SlotRule, SuccessLimit,
+    check_slot_rule,
+};
 use crate::group::{Member, MixedGroup, ScoredGroup};
-use crate::growth::{GroupSoFar, Growth, Needs};
-use crate::help::{Candidate, Help, INJECTIONS, Injection, Slot, TrainPrompt, rollouts_to_sample};
+use crate::help::{Candidate, Help, INJECTIONS, Injection, Slot, TrainPrompt};
 use crate::memory::Memory;
 use crate::refusal::{Refusal, expected};
-use crate::rollout::{Context, Step, TeacherTrajectory};
+use crate::rollout::Step;
 use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
@@ -18,14 +19,17 @@ use crate::scores::Scores;
 /// After the extinction of HAPO's gate every step is the method's on-policy objective, bit for bit.
 #[derive(Clone, Debug)]
 pub struct Gated {
-    method: Method,
-    /// The method's own, or that of HAPO.
-    help: Help,
+    /// The method.
+    pub method: Method,
+    /// The method's own, or that of HAPO. Its gate looks at full groups.
+    pub help: Help,
     is_hapo: bool,
     schedule: Schedule,
-    rule: &'static GateRule,
+    /// The gate; the first of [`GATES`] for a bare method.
+    pub rule: &'static GateRule,
     settings: GateSettings,
-    slot: SlotRule,
+    /// Which member's slot the teacher takes (D7, D8).
+    pub slot: SlotRule,
     /// The teacher's term of a host that has none.
     terms: Option<PolicyAndTeacher>,
 }
@@ -116,34 +120,9 @@ impl Gated {
         (self.is_hapo && self.rule.is_table).then_some(&self.schedule)
     }
 
-    /// The gate; the first of [`GATES`] for a bare method.
-    pub fn rule(&self) -> &'static GateRule {
-        self.rule
-    }
-
     /// True if it keeps something between steps (D39).
     pub fn remembers(&self) -> bool {
-        self.needs().memory || self.rule.remembers
-    }
-
-    /// The requirements of a run.
-    pub fn needs(&self) -> Needs {
-        self.help.needs
-    }
-
-    /// Rollouts that fill a group of `group_size`: one fewer where a teacher has the fixed slot (D8).
-    pub fn rollouts(&self, group_size: usize, teacher: Option<&TeacherTrajectory>) -> usize {
-        rollouts_to_sample(self.slot, group_size, teacher)
-    }
-
-    /// The next part of a group (D35). HAPO's gate looks at full groups.
-    pub fn grow(&self, group: &GroupSoFar<'_>) -> Growth {
-        (self.help.grow)(group)
-    }
-
-    /// True if something may enter a group.
-    pub fn can_help(&self, offer: &Candidate<'_>) -> bool {
-        self.help.has_any(offer)
+        self.help.needs.memory || self.rule.remembers
     }
 
     /// The gate's decision for each group of a round, in order.
@@ -174,16 +153,6 @@ impl Gated {
         self.schedule.threshold(step)
     }
 
-    /// Whether the teacher's term is a mean over its own tokens.
-    pub fn teacher_apart(&self) -> bool {
-        self.method.plan.teacher_apart
-    }
-
-    /// Which member's slot the teacher takes (D7, D8).
-    pub fn slot(&self) -> SlotRule {
-        self.slot
-    }
-
     /// The step, as a method is told it.
     pub fn moment(&self, step: Step) -> StepContext {
         StepContext { step, initial_threshold: self.schedule.initial_threshold() }
@@ -199,14 +168,9 @@ impl Gated {
         credit
     }
 
-    /// The prompt behind which the weights of the step score a member, if they do (D38).
-    pub fn scored_behind(&self, group: &MixedGroup, member: usize) -> Option<Context> {
-        (self.method.scored_behind)(group, member)
-    }
-
     /// True if the credit of a group reads the second model's scores (D38).
     pub fn reads_scores(&self, group: &MixedGroup) -> bool {
-        self.needs().reference && (self.help.terms.is_none() || group.injected())
+        self.help.needs.reference && (self.help.terms.is_none() || group.injected())
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).
@@ -217,11 +181,6 @@ impl Gated {
             memory.gate = memory.gate.after(step, self.settings.discount);
         }
         memory
-    }
-
-    /// The method.
-    pub fn method(&self) -> &Method {
-        &self.method
     }
 
     /// The prompt behind which a member is trained on (D36).

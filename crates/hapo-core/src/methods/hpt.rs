@@ -29,7 +29,7 @@ pub(super) fn switch(teacher_apart: bool) -> Plan {
 
 /// The two terms, without those of the rollouts of a group that the teacher is in.
 pub(super) fn imitating_failed(settings: &MethodSettings) -> Method {
-    let terms = settings.with(&operators::srft::OPERATOR);
+    let terms = settings.with(&operators::SRFT);
     let method = Method::new(move |group, at, _| {
         let mut credit = terms.credit(group, at);
         for (spans, member) in credit.iter_mut().zip(group.members()) {

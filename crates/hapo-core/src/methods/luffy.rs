@@ -9,7 +9,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "luffy",
     summary: "GRPO with the teacher in every group, shaped by π/(π+d)",
     make: |settings| {
-        let terms = settings.with(&operators::luffy::OPERATOR);
+        let terms = settings.with(&operators::LUFFY);
         Ok(Method {
             plan: Plan::TEACHER_SLOT,
             ..Method::new(move |group, at, _| terms.credit(group, at))

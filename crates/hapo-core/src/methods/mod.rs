@@ -55,7 +55,7 @@ mod trapo;
 mod uft;
 mod w_reinforce;
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -353,12 +353,7 @@ pub fn method(name: &str) -> Option<&'static MethodEntry> {
 }
 
 /// Refuses a setting that does not fit.
-fn check(
-    key: &str,
-    fits: bool,
-    range: impl fmt::Display,
-    got: impl fmt::Display,
-) -> Result<(), Refusal> {
+fn check(key: &str, fits: bool, range: impl Display, got: impl Display) -> Result<(), Refusal> {
     if fits { Ok(()) } else { Err(expected(range).got(got).at(key)) }
 }
 

@@ -24,7 +24,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 pub fn demonstration(tokens: usize) -> Vec<Span> {
     let term = Term::Teacher {
         weight: 1.0,
-        operator: &operators::srft::OPERATOR,
+        operator: &operators::SRFT,
         // log π has no d.
         d: 0.1,
     };

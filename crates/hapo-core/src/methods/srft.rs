@@ -12,7 +12,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "srft",
     summary: "GRPO with the teacher in every group, imitated by log π",
     make: |settings| {
-        let (terms, weights) = (settings.with(&operators::srft::OPERATOR), settings.srft.weights);
+        let (terms, weights) = (settings.with(&operators::SRFT), settings.srft.weights);
         let teacher_apart = weights == Weights::EntropyApart;
         let method = Method::new(move |group, at, _| {
             let mut credit = terms.credit(group, at);

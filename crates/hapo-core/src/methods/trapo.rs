@@ -15,7 +15,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     summary: "GRPO with the teacher in every group, shaped by a trust region at π = d",
     make: |settings| {
         let prefixes = settings.trapo.prefixes;
-        let terms = settings.with(&operators::trapo::OPERATOR);
+        let terms = settings.with(&operators::TRAPO);
         if prefixes == Prefixes::Off {
             return Ok(Method {
                 plan: Plan::TEACHER_SLOT,

@@ -123,7 +123,7 @@ fn step_ends(tokens: &[TokenId], ends_paragraph: &dyn Fn(TokenId) -> bool) -> Ve
 }
 
 fn credit(group: &MixedGroup, rule: AdvantageRule, weight: f64) -> Credit {
-    let imitated = Term::Teacher { weight, operator: &operators::srft::OPERATOR, d: 0.1 };
+    let imitated = Term::Teacher { weight, operator: &operators::SRFT, d: 0.1 };
     let mut is_imitated = false;
     let spans = |(member, advantage): (&Member, f64)| {
         let Member::Policy(it) = member else { return Vec::new() };

@@ -34,7 +34,7 @@ fn spans(advantage: f64, rollout: &Rollout, kind: CorrectionKind) -> Vec<Span> {
 fn loss() -> Loss {
     let kl = Some(Kl { coef: 0.3, estimator: KlEstimator::K3 });
     let clip = Clip { low: 0.2, high: 0.28 };
-    Loss { clip, kl, entropy_coef: 0.01, ..Loss::new(Normaliser::TokenMean) }
+    Loss { clip, kl, entropy_coef: 0.01, ..Loss::new(Normaliser::TOKEN_MEAN) }
 }
 
 /// The loss of a span, and its derivatives by log-probabilities and entropies.
@@ -140,12 +140,12 @@ fn d41_a_masked_token_leaves_the_denominator() {
         let left = unmasked(4, groups[0]);
         loss.divisor_of(&groups[0][0], left, divisors).span
     };
-    let constant = Normaliser::Constant { max_response: 10 };
-    assert_eq!(of(Normaliser::TokenMean, &[&token, &plain, &sequence]), 7.0);
-    assert_eq!(of(Normaliser::SequenceMean, &[&token, &plain, &sequence]), 2.0 * 3.0);
+    let constant = NormaliserKind::Constant.of(10);
+    assert_eq!(of(Normaliser::TOKEN_MEAN, &[&token, &plain, &sequence]), 7.0);
+    assert_eq!(of(NormaliserKind::SequenceMean.of(0), &[&token, &plain, &sequence]), 2.0 * 3.0);
     assert_eq!(of(constant, &[&token, &plain, &sequence]), 20.0);
     // No credit is no mask: it counts, as before.
-    assert_eq!(of(Normaliser::TokenMean, &[&plain, &[]]), 8.0);
+    assert_eq!(of(Normaliser::TOKEN_MEAN, &[&plain, &[]]), 8.0);
 }
 
 /// A bandit of three arms: π is trained, μ samples. The expected gradient of the corrected loss under μ is that of the
@@ -174,7 +174,7 @@ fn d41_a_biased_sampler_is_corrected_within_the_cap() {
                 reference: &[],
                 entropies: &[0.0],
             };
-            let loss = Loss::new(Normaliser::TokenMean);
+            let loss = Loss::new(Normaliser::TOKEN_MEAN);
             loss.span(&spans[0], tokens, 1.0.into(), &mut slope, &mut ignored);
             -sampler[at] * f64::from(slope[0])
         };

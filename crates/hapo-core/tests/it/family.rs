@@ -89,7 +89,7 @@ impl Case {
         let [low, high] = self.clip.map(|it| it.unwrap_or(f64::INFINITY));
         Loss {
             clip: Clip { low, high },
-            teacher_apart: gated.teacher_apart(),
+            teacher_apart: gated.method.plan.teacher_apart,
             ..Loss::new(NormaliserKind::Length.of(self.max_response))
         }
     }
@@ -118,7 +118,7 @@ impl Case {
         let stored: Vec<_> = group.stored.iter().map(stored).collect();
         let scores: Vec<_> =
             group.traces.iter().chain(&group.stored).map(Sequence::scores).collect();
-        let slot = Slot { rule: gated.slot(), seed: 0, step: Step(2) };
+        let slot = Slot { rule: gated.slot, seed: 0, step: Step(2) };
         let offer = Candidate { teachers: &teachers, stored: &stored, scores: &scores, slot };
         let scored = sampled.score_with_rewards(graded, 1.0);
         let is_open = gated.success_limit(offer.slot.step).is_open(scored.successes());

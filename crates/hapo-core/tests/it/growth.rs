@@ -42,11 +42,11 @@ impl World<'_> {
     fn grow(&self, answers: &[&str]) -> (Vec<Part>, ScoredGroup) {
         let mut group = ScoredGroup::empty(PromptId(412));
         let mut parts = Vec::new();
-        for part in 0..self.gated.needs().parts {
+        for part in 0..self.gated.help.needs.parts {
             let growing = GroupSoFar {
                 group: &group,
                 part,
-                size: self.gated.rollouts(self.group_size, self.teachers.first()),
+                size: rollouts_to_sample(self.gated.slot, self.group_size, self.teachers.first()),
                 teachers: self.teachers,
                 hints: self.hints,
                 is_open: self.gated.success_limit(Step(self.step)).is_open(group.successes()),
@@ -54,7 +54,7 @@ impl World<'_> {
                 seed: 7,
                 ends_paragraph: &|_| false,
             };
-            let Growth::Sample(wanted) = self.gated.grow(&growing) else { break };
+            let Growth::Sample(wanted) = (self.gated.help.grow)(&growing) else { break };
             let (prefix, known) = growing.given(wanted.prefix, 64);
             assert!(known.is_empty(), "the teacher's tokens have no recorded log-probabilities");
             let answers = answers[part];
@@ -75,7 +75,7 @@ impl World<'_> {
     }
 
     fn mix(&self, group: ScoredGroup) -> MixedGroup {
-        let slot = Slot { step: Step(self.step), ..slot(self.gated.slot()) };
+        let slot = Slot { step: Step(self.step), ..slot(self.gated.slot) };
         let is_open = self.gated.success_limit(slot.step).is_open(group.successes());
         let teachers = self.teachers;
         self.gated.mix(group, &Candidate { teachers, stored: &[], scores: &[], slot }, is_open)
@@ -92,7 +92,7 @@ fn d35_a_method_asks_for_its_whole_group_unless_it_says_otherwise() {
     let otherwise = ["sft", "uft", "prefix-rft"];
     for entry in METHODS.iter().filter(|it| !otherwise.contains(&it.name)) {
         let gated = Gated::bare(build(entry.name, "{}"), 4).unwrap();
-        let fixed = usize::from(gated.slot() == SlotRule::Fixed);
+        let fixed = usize::from(gated.slot == SlotRule::Fixed);
         let answers = &"wwww"[fixed..];
         let (parts, group) = world(&gated, &teacher).grow(&[answers]);
         let plain = Part { rollouts: 4 - fixed, prefix: Prefix::None, context: Context::Plain };

@@ -75,7 +75,7 @@ fn d39_only_whole_and_unaided_successes_are_kept() {
 #[test]
 fn d39_an_earlier_success_takes_the_slot_in_a_failed_group() {
     let gated = hapo("luffy", "replay");
-    assert!(gated.needs().memory && gated.needs().parts == 1);
+    assert!(gated.help.needs.memory && gated.help.needs.parts == 1);
     let empty = Memory::default().limited_to(1000);
     let nothing = mix(&gated, scored("wwww"), &empty);
     assert_eq!(nothing.intervention(), Intervention::OpenWithoutTeacher);
@@ -134,7 +134,7 @@ fn a_replayed_success_has_the_policys_term_under_every_host() {
 #[test]
 fn d38_the_gate_decides_which_groups_are_distilled() {
     let gated = hapo("luffy", "distill");
-    assert!(gated.needs().reference && !gated.needs().memory);
+    assert!(gated.help.needs.reference && !gated.help.needs.memory);
     let memory = Memory::default();
     let open = mix(&gated, scored("ww"), &memory);
     assert!(open.injected() && gated.reads_scores(&open));
@@ -226,7 +226,7 @@ fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
     };
     let replays = |memory: &Memory| {
         let at = |step| {
-            let slot = Slot { rule: gated.slot(), seed: 7, step: Step(step) };
+            let slot = Slot { rule: gated.slot, seed: 7, step: Step(step) };
             let stored = memory.traces(PromptId(412));
             let offer = Candidate { teachers: &[], stored, scores: &[], slot };
             gated.mix(scored("wwwwwwww"), &offer, true).injected()

@@ -228,7 +228,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
         match gated {
             Ok(it) => {
                 assert_eq!(it.name(), format!("{}-hapo", entry.name));
-                assert_eq!((it.needs(), it.slot()), (Needs::ROLLOUTS, SlotRule::LowestReward));
+                assert_eq!((it.help.needs, it.slot), (Needs::ROLLOUTS, SlotRule::LowestReward));
             }
             Err(error) => {
                 assert!(
@@ -245,5 +245,5 @@ fn only_methods_with_a_teachers_term_are_gated() {
     assert!(Gated::hapo(prefixes.clone(), HapoGate::of(gate), 8, 62).is_err());
     let bare = Gated::bare(prefixes, 8).unwrap();
     assert_eq!(bare.success_limit(Step(1)).get(), 6);
-    assert_eq!(bare.slot(), SlotRule::Fixed);
+    assert_eq!(bare.slot, SlotRule::Fixed);
 }

@@ -146,7 +146,7 @@ impl Case {
         let number = |it: &Value| it.as_f64().unwrap_or(f64::INFINITY);
         Loss {
             clip: Clip { low: number(low), high: number(high) },
-            teacher_apart: gated.teacher_apart(),
+            teacher_apart: gated.method.plan.teacher_apart,
             kl: self.kl.map(|it| Kl { coef: it.coef, estimator: it.estimator }),
             entropy_coef: self.entropy_coef,
             entropy_over: EntropyOver::Response,
@@ -169,7 +169,7 @@ impl Case {
         }
         let scored = scored.paying_unjudged(self.truncated, self.wrong);
         let step = Step(self.step);
-        let slot = Slot { rule: gated.slot(), seed: 0, step };
+        let slot = Slot { rule: gated.slot, seed: 0, step };
         let is_open = gated.success_limit(slot.step).is_open(scored.successes());
         let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         gated.mix(scored, &offer, is_open)

@@ -111,15 +111,15 @@ impl Hyper {
     fn loss(&self, gated: &Gated) -> Loss {
         let max_response = self.length.unwrap_or(12);
         let normaliser = match self.aggregate.as_deref() {
-            Some("seq-mean-token-mean") => Normaliser::SequenceMean,
-            Some("seq-mean-token-sum-norm") => Normaliser::Constant { max_response },
-            None if self.length.is_some() => Normaliser::Length { max_response },
-            _ => Normaliser::TokenMean,
+            Some("seq-mean-token-mean") => NormaliserKind::SequenceMean.of(0),
+            Some("seq-mean-token-sum-norm") => NormaliserKind::Constant.of(max_response),
+            None if self.length.is_some() => NormaliserKind::Length.of(max_response),
+            _ => Normaliser::TOKEN_MEAN,
         };
         let bound = |clip: Option<f64>| clip.unwrap_or(f64::INFINITY);
         Loss {
             clip: Clip { low: bound(self.clip_low), high: bound(self.clip_high) },
-            teacher_apart: gated.teacher_apart(),
+            teacher_apart: gated.method.plan.teacher_apart,
             ..Loss::new(normaliser)
         }
     }
@@ -165,7 +165,7 @@ fn mixed(gated: &Gated, id: usize, group: &[Row]) -> MixedGroup {
         admit_teacher(vec![1; n - 1], &[END], &Verdict::Correct, n).unwrap()
     });
     let scored = SampledGroup::new(PromptId(id as u64), sampled.len(), sampled).score(verdicts);
-    let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
+    let slot = Slot { rule: gated.slot, seed: 0, step: Step(1) };
     let is_open = gated.success_limit(slot.step).is_open(scored.successes());
     let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
     gated.mix(scored, &offer, is_open)

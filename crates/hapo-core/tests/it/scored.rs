@@ -60,7 +60,7 @@ impl Case {
         let rollouts: Vec<_> = self.rollouts.iter().map(rollout).collect();
         let graded = self.rollouts.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
         let sampled = SampledGroup::new(PromptId(1), rollouts.len(), rollouts);
-        let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
+        let slot = Slot { rule: gated.slot, seed: 0, step: Step(1) };
         let offer = Candidate { teachers: &[], stored: &[], scores: &[], slot };
         gated.mix(sampled.score_with_rewards(graded, 1.0), &offer, false)
     }
@@ -75,7 +75,7 @@ fn losses_and_gradients_are_those_of_the_closed_forms() {
         let (gated, name) = (case.gated(), &case.name);
         let mixed = case.mixed(&gated);
         let scores = |(index, it): (usize, &Sequence)| {
-            let behind = gated.scored_behind(&mixed, index);
+            let behind = (gated.method.scored_behind)(&mixed, index);
             let expected = match (&it.behind, it.behind.as_u64()) {
                 (Value::Null, _) => None,
                 (_, Some(rollout)) => Some(Context::Response(rollout as usize)),
@@ -90,7 +90,7 @@ fn losses_and_gradients_are_those_of_the_closed_forms() {
             behind.map_or_else(TokenScores::default, |_| scored)
         };
         let own: Vec<_> = case.rollouts.iter().enumerate().map(scores).collect();
-        assert!(gated.needs().scores_members || own.iter().all(|it| it.log_probs.is_empty()));
+        assert!(gated.help.needs.scores_members || own.iter().all(|it| it.log_probs.is_empty()));
         let credit = gated.credit(&mixed, Step(1), &Scores { own, ..Scores::default() });
         let clip = Clip { low: 0.2, high: 0.2 };
         let loss = Loss { clip, ..Loss::new(NormaliserKind::Length.of(case.max_response)) };
@@ -133,7 +133,7 @@ fn groups_grow_as_the_papers_say() {
             seed: 3,
             ends_paragraph: &|_| false,
         };
-        gated.grow(&growing)
+        (gated.help.grow)(&growing)
     };
     let half = gated("questa", json!({}));
     assert_eq!(asked(&half, 0, 3, 1), Growth::under(4, Context::Hint(1)));

@@ -29,7 +29,7 @@ impl Case {
 
 fn loss(clip: [f64; 2]) -> Loss {
     let clip = Clip { low: clip[0], high: clip[1] };
-    Loss { clip, ..Loss::new(Normaliser::TokenMean) }
+    Loss { clip, ..Loss::new(Normaliser::TOKEN_MEAN) }
 }
 
 /// The loss of a span and its derivatives by log-probabilities.

@@ -2,7 +2,7 @@
 //!
 //! Price: they are over-allocated by one line.
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, Result};
 use crate::memory_counter::{Counted, MemoryCounter};
 use crate::span::{Buffer, Span, SpanMut};
 
@@ -19,7 +19,7 @@ pub struct CpuBuf {
 }
 
 impl CpuBuf {
-    pub(super) fn zeros(len: usize) -> Result<Self, DeviceError> {
+    pub(super) fn zeros(len: usize) -> Result<Self> {
         let bytes = len.saturating_mul(size_of::<f32>());
         let refused = DeviceError::Allocation { bytes };
         let Some(total) = len.checked_add(LINE) else {
@@ -36,12 +36,12 @@ impl CpuBuf {
     }
 
     /// The same, counted among a device's buffers.
-    pub(super) fn counted(len: usize, tally: &MemoryCounter) -> Result<Self, DeviceError> {
+    pub(super) fn counted(len: usize, tally: &MemoryCounter) -> Result<Self> {
         let counted = tally.add(len * size_of::<f32>());
         Ok(Self { _counted: Some(counted), ..Self::zeros(len)? })
     }
 
-    pub(super) fn copied(&self, tally: &MemoryCounter) -> Result<Self, DeviceError> {
+    pub(super) fn copied(&self, tally: &MemoryCounter) -> Result<Self> {
         let mut copy = Self::counted(self.len, tally)?;
         copy.as_mut_slice().copy_from_slice(self.as_slice());
         Ok(copy)

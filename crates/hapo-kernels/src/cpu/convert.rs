@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
-use crate::isa::kernel;
+use crate::lanes::kernel;
 
 /// The bits of the nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]
@@ -29,7 +29,7 @@ pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
 }
 
 kernel! {
-    fn round_block<FMA>(x: &mut [f32]) {
+    fn round_block<V>(x: &mut [f32]) {
         for it in x {
             *it = nearest_bf16(*it);
         }

@@ -14,7 +14,7 @@ use crate::compute::Compute;
 use crate::device::Device;
 use crate::device_caps::DeviceCaps;
 use crate::draw::draw;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -23,6 +23,11 @@ use crate::shapes::{
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
+
+type Read<'a> = Span<'a, CpuBuf>;
+type Write<'a> = SpanMut<'a, CpuBuf>;
+type Onto<'a> = Accumulate<'a, CpuBuf>;
+type Kept<'a> = Numbers<'a, CpuBuf, CpuWeight>;
 
 impl Device for Cpu {
     type Buf = CpuBuf;
@@ -33,11 +38,7 @@ impl Device for Cpu {
         DeviceCaps::cpu(self.compute(), self.threads())
     }
 
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<CpuBuf, DeviceError> {
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CpuBuf> {
         assert_eq!(format, NumberFormat::F32, "a format that the device names");
         CpuBuf::counted(size.into().len(), self.tally())
     }
@@ -50,23 +51,23 @@ impl Device for Cpu {
         memory::free_bytes()
     }
 
-    fn upload(&self, src: &[f32], dst: SpanMut<CpuBuf>) {
+    fn upload(&self, src: &[f32], dst: Write) {
         dst.write().copy_from_slice(src);
     }
 
-    fn download(&self, src: Span<CpuBuf>, dst: &mut [f32]) {
+    fn download(&self, src: Read, dst: &mut [f32]) {
         dst.copy_from_slice(src.read());
     }
 
-    fn copy(&self, src: Span<CpuBuf>, dst: SpanMut<CpuBuf>) {
+    fn copy(&self, src: Read, dst: Write) {
         dst.write().copy_from_slice(src.read());
     }
 
-    fn fill(&self, dst: SpanMut<CpuBuf>, value: f32) {
+    fn fill(&self, dst: Write, value: f32) {
         dst.write().fill(value);
     }
 
-    fn scale(&self, x: SpanMut<CpuBuf>, factor: f32) {
+    fn scale(&self, x: Write, factor: f32) {
         x.write().iter_mut().for_each(|it| *it *= factor);
     }
 
@@ -81,7 +82,7 @@ impl Device for Cpu {
     fn product<const N: usize>(
         &self,
         shape: MatShape,
-        x: Span<CpuBuf>,
+        x: Read,
         to: [Output<'_, CpuBuf, CpuWeight>; N],
     ) {
         for Output { weight, onto, mut y } in to {
@@ -95,10 +96,10 @@ impl Device for Cpu {
     fn product_input_grad(
         &self,
         shape: MatShape,
-        dy: Span<CpuBuf>,
+        dy: Read,
         w: &CpuWeight,
-        onto: Accumulate<CpuBuf>,
-        mut dx: SpanMut<CpuBuf>,
+        onto: Onto,
+        mut dx: Write,
     ) {
         w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.again().write());
         if let Accumulate::Multiplied(factor) = onto {
@@ -106,14 +107,7 @@ impl Device for Cpu {
         }
     }
 
-    fn product_weight_grad(
-        &self,
-        shape: MatShape,
-        x: Span<CpuBuf>,
-        dy: Span<CpuBuf>,
-        onto: Accumulate<CpuBuf>,
-        dw: SpanMut<CpuBuf>,
-    ) {
+    fn product_weight_grad(&self, shape: MatShape, x: Read, dy: Read, onto: Onto, dw: Write) {
         let grad = match self.compute() {
             Compute::Bf16 => product::bf16::weight_grad,
             _ => product::f32::weight_grad,
@@ -121,11 +115,11 @@ impl Device for Cpu {
         grad(self, shape, x.read(), dy.read(), Start::of(&onto), dw.write());
     }
 
-    fn add_column_sums(&self, width: usize, dy: Span<CpuBuf>, out: SpanMut<CpuBuf>) {
+    fn add_column_sums(&self, width: usize, dy: Read, out: Write) {
         norm::add_column_sums(self, width, dy.read(), out.write());
     }
 
-    fn add(&self, factor: f32, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
+    fn add(&self, factor: f32, x: Read, y: Write) {
         y.write().iter_mut().zip(x.read()).for_each(|(y, &x)| *y += factor * x);
     }
 
@@ -133,11 +127,11 @@ impl Device for Cpu {
         &self,
         eps: f32,
         offset: f32,
-        x: Span<CpuBuf>,
-        w: Span<CpuBuf>,
-        y: SpanMut<CpuBuf>,
-        inverse_rms: SpanMut<CpuBuf>,
-        residual: Option<SpanMut<CpuBuf>>,
+        x: Read,
+        w: Read,
+        y: Write,
+        inverse_rms: Write,
+        residual: Option<Write>,
     ) {
         norm::rms_norm(
             self,
@@ -153,13 +147,13 @@ impl Device for Cpu {
     fn rms_norm_grad(
         &self,
         offset: f32,
-        x: Span<CpuBuf>,
-        w: Span<CpuBuf>,
-        inverse_rms: Span<CpuBuf>,
-        dy: Span<CpuBuf>,
-        onto: Accumulate<CpuBuf>,
-        dx: SpanMut<CpuBuf>,
-        dw: SpanMut<CpuBuf>,
+        x: Read,
+        w: Read,
+        inverse_rms: Read,
+        dy: Read,
+        onto: Onto,
+        dx: Write,
+        dw: Write,
     ) {
         norm::rms_norm_grad(
             self,
@@ -176,7 +170,7 @@ impl Device for Cpu {
     fn rope(
         &self,
         shape: AttentionShape,
-        angles: Span<CpuBuf>,
+        angles: Read,
         positions: &Vec<u32>,
         heads: Heads<'_, CpuBuf>,
     ) {
@@ -200,9 +194,9 @@ impl Device for Cpu {
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        qkv: [Span<CpuBuf>; 3],
-        out: SpanMut<CpuBuf>,
-        log_sums: SpanMut<CpuBuf>,
+        qkv: [Read; 3],
+        out: Write,
+        log_sums: Write,
     ) {
         let qkv = qkv.map(Span::read);
         prompt::forward(self, shape, segments, qkv, out.write(), log_sums.write());
@@ -212,11 +206,11 @@ impl Device for Cpu {
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        qkv: [Span<CpuBuf>; 3],
-        out: Span<CpuBuf>,
-        log_sums: Span<CpuBuf>,
-        dout: Span<CpuBuf>,
-        dqkv: [SpanMut<CpuBuf>; 3],
+        qkv: [Read; 3],
+        out: Read,
+        log_sums: Read,
+        dout: Read,
+        dqkv: [Write; 3],
     ) {
         let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
         let saved = prompt::Saved { qkv: qkv.map(Span::read), out, log_sums, dout };
@@ -230,14 +224,14 @@ impl Device for Cpu {
         rows: &Vec<CacheRow>,
         pages: &Vec<u32>,
         cache: &CpuBuf,
-        qkv: [Span<CpuBuf>; 3],
-        out: SpanMut<CpuBuf>,
+        qkv: [Read; 3],
+        out: Write,
     ) {
         let (cache, qkv) = (cache.as_slice(), qkv.map(Span::read));
         cache::attention_decode(self, shape, layer, (rows, pages), cache, qkv, out.write());
     }
 
-    fn round_to_bf16(&self, x: SpanMut<CpuBuf>) {
+    fn round_to_bf16(&self, x: Write) {
         convert::round(self, x.write());
     }
 
@@ -246,50 +240,32 @@ impl Device for Cpu {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &Vec<u32>,
-        kv: [Span<CpuBuf>; 2],
+        kv: [Read; 2],
         cache: &mut CpuBuf,
     ) {
         cache::append(self, shape, first, cells, kv.map(Span::read), cache.as_mut_slice());
     }
 
-    fn gated(&self, f: Activation, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
+    fn gated(&self, f: Activation, gate: Read, up: Read, h: Write) {
         gated::forward(self, f, gate.read(), up.read(), h.write());
     }
 
-    fn gated_grad(
-        &self,
-        f: Activation,
-        gate: SpanMut<CpuBuf>,
-        up: SpanMut<CpuBuf>,
-        dh: SpanMut<CpuBuf>,
-    ) {
+    fn gated_grad(&self, f: Activation, gate: Write, up: Write, dh: Write) {
         gated::backward(self, f, gate.write(), up.write(), dh.write());
     }
 
-    fn gather_rows(
-        &self,
-        layout: EmbeddingLayout,
-        rows: &Vec<u32>,
-        from: Numbers<'_, CpuBuf, CpuWeight>,
-        y: SpanMut<CpuBuf>,
-    ) {
+    fn gather_rows(&self, layout: EmbeddingLayout, rows: &Vec<u32>, from: Kept, y: Write) {
         match from {
             Numbers::Span(it) => embedding::gather(self, layout, rows, it.read(), y.write()),
             Numbers::Weight(it) => it.gather(self, layout, rows, y.write()),
         }
     }
 
-    fn embed_grad(
-        &self,
-        layout: EmbeddingLayout,
-        tokens: &Vec<u32>,
-        dx: Span<CpuBuf>,
-        dembedding: SpanMut<CpuBuf>,
-    ) {
+    fn embed_grad(&self, layout: EmbeddingLayout, tokens: &Vec<u32>, dx: Read, dembedding: Write) {
         embedding::embed_grad(self, layout, tokens, dx.read(), dembedding.write());
     }
 
-    fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Span<CpuBuf>, x: SpanMut<CpuBuf>) {
+    fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Read, x: Write) {
         embedding::scatter_rows(self, width, rows, y.read(), x.write());
     }
 
@@ -298,8 +274,8 @@ impl Device for Cpu {
         vocabulary: usize,
         targets: &Vec<HeadTarget>,
         part: HeadPart,
-        logits: Span<CpuBuf>,
-        stats: SpanMut<CpuBuf>,
+        logits: Read,
+        stats: Write,
     ) {
         head::forward(self, vocabulary, targets, part, logits.read(), stats.write());
     }
@@ -309,9 +285,9 @@ impl Device for Cpu {
         vocabulary: usize,
         targets: &Vec<HeadTarget>,
         part: HeadPart,
-        stats: Span<CpuBuf>,
-        gradients: Span<CpuBuf>,
-        logits: SpanMut<CpuBuf>,
+        stats: Read,
+        gradients: Read,
+        logits: Write,
     ) {
         head::backward(
             self,
@@ -329,7 +305,7 @@ impl Device for Cpu {
         vocabulary: usize,
         usable: usize,
         rows: &[DrawRow],
-        logits: Span<CpuBuf>,
+        logits: Read,
     ) -> Vec<DrawnToken> {
         let logits = logits.read();
         self.map_tasks(rows.len(), |task| {
@@ -338,8 +314,8 @@ impl Device for Cpu {
         })
     }
 
-    fn squared_norms(&self, of: &[Numbers<'_, CpuBuf, CpuWeight>]) -> Vec<f64> {
-        let norm = |it: &Numbers<'_, CpuBuf, CpuWeight>| match it {
+    fn squared_norms(&self, of: &[Kept]) -> Vec<f64> {
+        let norm = |it: &Kept| match it {
             Numbers::Span(it) => squared_norm(self, it.read()),
             Numbers::Weight(it) => it.squared_norm(self),
         };

@@ -8,8 +8,7 @@ use super::pool::Cpu;
 use super::product::kernel::PANEL;
 use super::share::Shared;
 use super::split;
-use crate::isa::kernel;
-use crate::lanes::WIDTH;
+use crate::lanes::{WIDTH, kernel};
 use crate::weight::{Published, ReadRows};
 
 /// Numbers that a thread takes at a time.
@@ -25,13 +24,8 @@ pub(super) struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    pub(super) fn fill(
-        self,
-        cpu: &Cpu,
-        published: Published,
-        read: ReadRows<'_>,
-    ) -> Result<(), Refusal> {
-        let Published { rows, columns, is_transposed, together } = published;
+    pub(super) fn fill(self, cpu: &Cpu, of: Published, read: ReadRows) -> Result<(), Refusal> {
+        let Published { rows, columns, is_transposed, together } = of;
         let held = if is_transposed { [columns, rows] } else { [rows, columns] };
         assert_eq!(held, self.shape, "the matrix as it is published");
         // Whole panels, so that no two threads write one.
@@ -105,7 +99,7 @@ fn piece<const N: usize>(columns: &[f32], inputs: usize, column: usize, first: u
 
 kernel! {
     /// Packs the columns of one panel: two columns a word, or two inputs if `PAIRS`.
-    fn pack<FMA, const PAIRS: bool, const HALF: u8>(columns: &[f32], inputs: usize, to: &mut [u32]) {
+    fn pack<V, const PAIRS: bool, const HALF: u8>(columns: &[f32], inputs: usize, to: &mut [u32]) {
         let across = if PAIRS { PANEL } else { WIDTH };
         for (block, to) in to.chunks_mut(across * WIDTH).enumerate() {
             let mut tile = [[0_u32; WIDTH]; PANEL];
@@ -134,7 +128,7 @@ kernel! {
 
 kernel! {
     /// Writes columns from `first` on as parts of rows of `outputs` numbers.
-    fn turn<FMA>(columns: &[f32], inputs: usize, first: usize, outputs: usize, to: Shared<'_>) {
+    fn turn<V>(columns: &[f32], inputs: usize, first: usize, outputs: usize, to: Shared<'_>) {
         for input in (0..inputs).step_by(WIDTH) {
             for (block, some) in columns.chunks(WIDTH * inputs).enumerate() {
                 let n = some.len() / inputs;

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::exp_of;
 use crate::shapes::Activation;
 
@@ -18,8 +18,8 @@ pub(super) fn forward(cpu: &Cpu, f: Activation, gate: &[f32], up: &[f32], h: &mu
         let h = unsafe { h.part(first, n) };
         let (gate, up) = (&gate[first..first + n], &up[first..first + n]);
         match f {
-            Activation::Silu => silu_times(gate, up, h),
-            Activation::GeluTanh => gelu_times(gate, up, h),
+            Activation::Silu => times::<false>(gate, up, h),
+            Activation::GeluTanh => times::<true>(gate, up, h),
         }
     });
 }
@@ -33,60 +33,43 @@ pub(super) fn backward(cpu: &Cpu, f: Activation, gate: &mut [f32], up: &mut [f32
         // SAFETY: blocks are disjoint, and the three slices are different ones.
         let (gate, up, dh) = unsafe { (gate.part(first, n), up.part(first, n), dh.part(first, n)) };
         match f {
-            Activation::Silu => silu_times_grad(gate, up, dh),
-            Activation::GeluTanh => gelu_times_grad(gate, up, dh),
+            Activation::Silu => times_grad::<false>(gate, up, dh),
+            Activation::GeluTanh => times_grad::<true>(gate, up, dh),
         }
     });
-}
-
-kernel! {
-    fn silu_times<FMA>(gate: &[f32], up: &[f32], h: &mut [f32]) {
-        for ((h, &g), &u) in h.iter_mut().zip(gate).zip(up) {
-            *h = g / (1.0 + exp_of::<FMA>(-g)) * u;
-        }
-    }
-}
-
-kernel! {
-    fn silu_times_grad<FMA>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
-        for ((d, g), u) in dh.iter_mut().zip(gate).zip(up) {
-            let sigmoid = 1.0 / (1.0 + exp_of::<FMA>(-*g));
-            let silu = *g * sigmoid;
-            // silu' = σ·(1 + g·(1 − σ))
-            let slope = sigmoid * fma::<FMA>(*g, 1.0 - sigmoid, 1.0);
-            let h = silu * *u;
-            *g = *d * *u * slope;
-            *u = *d * silu;
-            *d = h;
-        }
-    }
 }
 
 /// 2·√(2/π) and the factor of the cube.
 const GELU: (f32, f32) = (1.595_769_2, 0.044_715);
 
 kernel! {
-    fn gelu_times<FMA>(gate: &[f32], up: &[f32], h: &mut [f32]) {
+    fn times<V, const IS_GELU: bool>(gate: &[f32], up: &[f32], h: &mut [f32]) {
         let (outer, cube) = GELU;
         for ((h, &g), &u) in h.iter_mut().zip(gate).zip(up) {
-            *h = g / (1.0 + exp_of::<FMA>(-outer * fma::<FMA>(cube * g * g, g, g))) * u;
+            let z = if IS_GELU { outer * fma::<V>(cube * g * g, g, g) } else { g };
+            *h = g / (1.0 + exp_of::<V>(-z)) * u;
         }
     }
 }
 
 kernel! {
-    fn gelu_times_grad<FMA>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
+    fn times_grad<V, const IS_GELU: bool>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
         let (outer, cube) = GELU;
         for ((d, g), u) in dh.iter_mut().zip(gate).zip(up) {
             let square = cube * *g * *g;
-            let sigmoid = 1.0 / (1.0 + exp_of::<FMA>(-outer * fma::<FMA>(square, *g, *g)));
-            let gelu = *g * sigmoid;
-            // gelu' = σ·(1 + g·(1 − σ)·2u'), with 2u' = outer·(1 + 3·cube·g²)
-            let inner = outer * fma::<FMA>(3.0, square, 1.0);
-            let slope = sigmoid * fma::<FMA>(*g * (1.0 - sigmoid), inner, 1.0);
-            let h = gelu * *u;
+            let z = if IS_GELU { outer * fma::<V>(square, *g, *g) } else { *g };
+            let sigmoid = 1.0 / (1.0 + exp_of::<V>(-z));
+            let f = *g * sigmoid;
+            // f' = σ·(1 + g·(1 − σ)·z'), of GELU with z' = outer·(1 + 3·cube·g²)
+            let slope = if IS_GELU {
+                let inner = outer * fma::<V>(3.0, square, 1.0);
+                sigmoid * fma::<V>(*g * (1.0 - sigmoid), inner, 1.0)
+            } else {
+                sigmoid * fma::<V>(*g, 1.0 - sigmoid, 1.0)
+            };
+            let h = f * *u;
             *g = *d * *u * slope;
-            *u = *d * gelu;
+            *u = *d * f;
             *d = h;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::{RowStats, exp_of, log_prob, row_stats};
 use crate::shapes::{HeadPart, HeadTarget};
 
@@ -122,11 +122,11 @@ struct Softmax {
 }
 
 kernel! {
-    fn logits_grad<FMA>(z: &mut [f32], plain: RowStats, entropy: f32, softmaxes: &[Softmax]) {
+    fn logits_grad<V>(z: &mut [f32], plain: RowStats, entropy: f32, softmaxes: &[Softmax]) {
         if let ([only], true) = (softmaxes, entropy == 0.0) {
             for z in z {
-                let d = fma::<FMA>(*z - plain.max, only.inverse, -only.log_sum);
-                *z = only.weight * exp_of::<FMA>(d);
+                let d = fma::<V>(*z - plain.max, only.inverse, -only.log_sum);
+                *z = only.weight * exp_of::<V>(d);
             }
             return;
         }
@@ -134,10 +134,10 @@ kernel! {
             let d = *z - plain.max;
             let log_p = d - plain.log_sum;
             // dH/dz = −p·(ln p + H)
-            let mut sum = -entropy * exp_of::<FMA>(log_p) * (log_p + plain.entropy);
+            let mut sum = -entropy * exp_of::<V>(log_p) * (log_p + plain.entropy);
             for s in softmaxes {
-                let e = exp_of::<FMA>(fma::<FMA>(d, s.inverse, -s.log_sum));
-                sum = fma::<FMA>(s.weight, e, sum);
+                let e = exp_of::<V>(fma::<V>(d, s.inverse, -s.log_sum));
+                sum = fma::<V>(s.weight, e, sum);
             }
             *z = sum;
         }

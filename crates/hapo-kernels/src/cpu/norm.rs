@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{Lanes, fma, kernel};
 use crate::row::{LANES, reduce};
 
 const ROWS: usize = 64;
@@ -116,7 +116,7 @@ fn add_in_order(parts: &[Vec<f32>], out: &mut [f32]) {
 }
 
 kernel! {
-    fn column_sums<FMA>(dy: &[f32], out: &mut [f32]) {
+    fn column_sums<V>(dy: &[f32], out: &mut [f32]) {
         for row in dy.chunks_exact(out.len()) {
             for (o, &d) in out.iter_mut().zip(row) {
                 *o += d;
@@ -127,30 +127,30 @@ kernel! {
 
 /// Σ aᵢ·bᵢ in lanes.
 #[inline(always)]
-fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+fn dot<V: Lanes>(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let (a_chunks, a_rest) = a.as_chunks::<LANES>();
     let (b_chunks, b_rest) = b.as_chunks::<LANES>();
     for (p, q) in a_chunks.iter().zip(b_chunks) {
         for i in 0..LANES {
-            lanes[i] = fma::<FMA>(p[i], q[i], lanes[i]);
+            lanes[i] = fma::<V>(p[i], q[i], lanes[i]);
         }
     }
     for (i, (&p, &q)) in a_rest.iter().zip(b_rest).enumerate() {
-        lanes[i] = fma::<FMA>(p, q, lanes[i]);
+        lanes[i] = fma::<V>(p, q, lanes[i]);
     }
     reduce(lanes)
 }
 
 kernel! {
-    fn norm_rows<FMA>(eps: f32, x: &[f32], w: &[f32], y: &mut [f32], inverse: &mut [f32]) {
+    fn norm_rows<V>(eps: f32, x: &[f32], w: &[f32], y: &mut [f32], inverse: &mut [f32]) {
         let width = w.len();
         for ((x, y), inverse) in x
             .chunks_exact(width)
             .zip(y.chunks_exact_mut(width))
             .zip(inverse)
         {
-            let r = 1.0 / (dot::<FMA>(x, x) / width as f32 + eps).sqrt();
+            let r = 1.0 / (dot::<V>(x, x) / width as f32 + eps).sqrt();
             *inverse = r;
             for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
                 *y = x * r * w;
@@ -160,7 +160,7 @@ kernel! {
 }
 
 kernel! {
-    fn norm_rows_grad<FMA>(
+    fn norm_rows_grad<V>(
         x: &[f32],
         w: &[f32],
         inverse: &[f32],
@@ -185,17 +185,17 @@ kernel! {
             let (w_chunks, w_rest) = w.as_chunks::<LANES>();
             for ((x, dy), w) in x_chunks.iter().zip(dy_chunks).zip(w_chunks) {
                 for i in 0..LANES {
-                    lanes[i] = fma::<FMA>(x[i], dy[i] * w[i], lanes[i]);
+                    lanes[i] = fma::<V>(x[i], dy[i] * w[i], lanes[i]);
                 }
             }
             for (i, ((&x, &dy), &w)) in x_rest.iter().zip(dy_rest).zip(w_rest).enumerate() {
-                lanes[i] = fma::<FMA>(x, dy * w, lanes[i]);
+                lanes[i] = fma::<V>(x, dy * w, lanes[i]);
             }
             let c = r * r * r * reduce(lanes) / width as f32;
             for ((((&x, &dy), &w), dw), dx) in x.iter().zip(dy).zip(w).zip(dw.iter_mut()).zip(dx) {
-                let d = fma::<FMA>(r, dy * w, -(x * c));
+                let d = fma::<V>(r, dy * w, -(x * c));
                 *dx = if add { *dx + d } else { d };
-                *dw = fma::<FMA>(dy, x * r, *dw);
+                *dw = fma::<V>(dy, x * r, *dw);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use crate::isa::Isa;
-use crate::lanes::{Lanes, WIDTH, wide_kernel};
+use crate::lanes::{WIDTH, kernel};
 
 /// Independent chains: enough to cover the latency of two multiply-adds a cycle, few enough for the registers, of which
 /// a vector of [`WIDTH`] takes one in 32 with AVX-512 and two in 16 with AVX2.
@@ -16,11 +16,11 @@ impl Cpu {
         self.for_tasks(self.threads(), |_| {
             let mut sums = [[1.0; WIDTH]; CHAINS];
             if Isa::current() == Isa::Avx512 {
-                chains(Isa::current(), &mut sums, rounds);
+                chains(&mut sums, rounds);
             } else {
                 // As many multiply-adds: half the chains, twice as often.
                 let (few, _) = sums.split_first_chunk_mut::<FEW_CHAINS>().expect("half of them");
-                chains(Isa::current(), few, 2 * rounds);
+                chains(few, 2 * rounds);
             }
             std::hint::black_box(sums);
         });
@@ -28,24 +28,21 @@ impl Cpu {
     }
 }
 
-wide_kernel! {
-    fn chains<V, const N: usize>(sums: &mut [[f32; WIDTH]; N], rounds: usize) = chains_body
-}
-
-#[inline(always)]
-fn chains_body<V: Lanes, const N: usize>(sums: &mut [[f32; WIDTH]; N], rounds: usize) {
-    let (factor, term) = (V::splat(std::hint::black_box(0.5)), V::splat(0.5));
-    let mut lanes = [V::splat(0.0); N];
-    for (lane, sum) in lanes.iter_mut().zip(&*sums) {
-        *lane = V::load(sum);
-    }
-    for _ in 0..rounds {
-        for lane in &mut lanes {
-            *lane = term.add_product(*lane, factor);
+kernel! {
+    fn chains<V, const N: usize>(sums: &mut [[f32; WIDTH]; N], rounds: usize) {
+        let (factor, term) = (V::splat(std::hint::black_box(0.5)), V::splat(0.5));
+        let mut lanes = [V::splat(0.0); N];
+        for (lane, sum) in lanes.iter_mut().zip(&*sums) {
+            *lane = V::load(sum);
         }
-    }
-    for (lane, sum) in lanes.into_iter().zip(sums) {
-        lane.store(sum);
+        for _ in 0..rounds {
+            for lane in &mut lanes {
+                *lane = term.add_product(*lane, factor);
+            }
+        }
+        for (lane, sum) in lanes.into_iter().zip(sums) {
+            lane.store(sum);
+        }
     }
 }
 
@@ -56,7 +53,7 @@ mod tests {
     #[test]
     fn every_round_is_a_multiply_add() {
         let mut sums = [[3.0; WIDTH]; CHAINS];
-        chains(Isa::current(), &mut sums, 2);
+        chains(&mut sums, 2);
         // x ← x / 2 + 1 / 2, twice.
         assert_eq!(sums, [[1.5; WIDTH]; CHAINS]);
         let cpu = Cpu::new(2).unwrap();

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::shapes::AttentionShape;
 
 const ROWS: usize = 64;
@@ -37,7 +37,7 @@ pub(super) fn rope(
 }
 
 kernel! {
-    fn rotate<FMA>(angles: &[f32], direction: f32, width: usize, x: &mut [f32]) {
+    fn rotate<V>(angles: &[f32], direction: f32, width: usize, x: &mut [f32]) {
         let half = angles.len() / 2;
         let (cosines, sines) = angles.split_at(half);
         for head in x.chunks_exact_mut(width) {
@@ -45,8 +45,8 @@ kernel! {
             for (((a, b), &cos), &sin) in low.iter_mut().zip(high).zip(cosines).zip(sines) {
                 let sin = sin * direction;
                 let (u, v) = (*a, *b);
-                *a = fma::<FMA>(u, cos, -(v * sin));
-                *b = fma::<FMA>(v, cos, u * sin);
+                *a = fma::<V>(u, cos, -(v * sin));
+                *b = fma::<V>(v, cos, u * sin);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::split::join;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::{LANES, reduce};
 
 const BLOCK: usize = 64 * 1024;
@@ -17,18 +17,18 @@ pub(super) fn squared_norm(cpu: &Cpu, x: &[f32]) -> f64 {
 }
 
 kernel! {
-    fn sum_of_squares<FMA>(x: &[f32]) -> f64 {
+    fn sum_of_squares<V>(x: &[f32]) -> f64 {
         let mut total = 0.0_f64;
         for block in x.chunks(256) {
             let mut lanes = [0.0_f32; LANES];
             let (chunks, rest) = block.as_chunks::<LANES>();
             for chunk in chunks {
                 for i in 0..LANES {
-                    lanes[i] = fma::<FMA>(chunk[i], chunk[i], lanes[i]);
+                    lanes[i] = fma::<V>(chunk[i], chunk[i], lanes[i]);
                 }
             }
             for (i, &v) in rest.iter().enumerate() {
-                lanes[i] = fma::<FMA>(v, v, lanes[i]);
+                lanes[i] = fma::<V>(v, v, lanes[i]);
             }
             total += f64::from(reduce(lanes));
         }
@@ -49,7 +49,7 @@ pub(super) fn squared_norm_split(cpu: &Cpu, words: &[f32], tails: &[f32]) -> f64
 }
 
 kernel! {
-    fn sum_of_split_squares<FMA>(packed: &[u32], tails: &[u32]) -> f64 {
+    fn sum_of_split_squares<V>(packed: &[u32], tails: &[u32]) -> f64 {
         const LANES: usize = 8;
         let mut sums = [0.0_f64; LANES];
         for (words, tails) in packed.chunks(LANES).zip(tails.chunks(LANES)) {

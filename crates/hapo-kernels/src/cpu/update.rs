@@ -12,7 +12,7 @@ use super::product::bf16::{PANEL, pairs};
 use super::rounding::{Rounding, narrow};
 use super::share::Shared;
 use super::split::{join, split};
-use crate::isa::{fma, kernel};
+use crate::lanes::{Lanes, fma, kernel};
 use crate::shapes::{AdamW, AdamWFactors};
 
 /// Elements of a task.
@@ -151,15 +151,15 @@ fn for_pairs([inputs, outputs]: [usize; 2], task: usize, mut work: impl FnMut(us
 }
 
 kernel! {
-    fn update<FMA>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+    fn update<V>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
         for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-            *p = updated::<FMA>(f, g, *p, m, v);
+            *p = updated::<V>(f, g, *p, m, v);
         }
     }
 }
 
 kernel! {
-    fn update_rounded<FMA>(
+    fn update_rounded<V>(
         f: AdamWFactors,
         rounding: Rounding,
         g: &[f32],
@@ -176,7 +176,7 @@ kernel! {
             widen(m, &mut wide_m);
             widen(v, &mut wide_v);
             for (((&g, p), m), v) in g.iter().zip(p).zip(&mut wide_m).zip(&mut wide_v) {
-                *p = updated::<FMA>(f, g, *p, m, v);
+                *p = updated::<V>(f, g, *p, m, v);
             }
             narrow::<PIECE>(rounding.from(piece * PIECE), [&wide_m, &wide_v], [m, v]);
         }
@@ -184,12 +184,12 @@ kernel! {
 }
 
 #[inline(always)]
-fn updated<const FMA: bool>(f: AdamWFactors, g: f32, p: f32, m: &mut f32, v: &mut f32) -> f32 {
+fn updated<V: Lanes>(f: AdamWFactors, g: f32, p: f32, m: &mut f32, v: &mut f32) -> f32 {
     let g = g * f.gradient;
-    *m = fma::<FMA>(f.beta1, *m, f.one_less_beta1 * g);
-    *v = fma::<FMA>(f.beta2, *v, f.one_less_beta2 * g * g);
-    let root = fma::<FMA>(v.sqrt(), f.root_correction, f.epsilon);
-    fma::<FMA>(p, f.decay, -(f.rate * *m / root))
+    *m = fma::<V>(f.beta1, *m, f.one_less_beta1 * g);
+    *v = fma::<V>(f.beta2, *v, f.one_less_beta2 * g * g);
+    let root = fma::<V>(v.sqrt(), f.root_correction, f.epsilon);
+    fma::<V>(p, f.decay, -(f.rate * *m / root))
 }
 
 /// The words of a pair of rows of a band of panels: `stride` from panel to panel.
@@ -232,7 +232,7 @@ fn columns<T>(row: &mut [T], panel: usize) -> &mut [T] {
 
 kernel! {
     /// A pair of rows of a band of panels.
-    fn update_pairs<FMA>(
+    fn update_pairs<V>(
         f: AdamWFactors,
         g: [&[f32]; 2],
         words: Words,
@@ -244,14 +244,14 @@ kernel! {
             let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
             let m = m.each_mut().map(|it| columns(it, panel));
             let v = v.each_mut().map(|it| columns(it, panel));
-            update_panel::<FMA>(f, g, words.of(panel), m, v);
+            update_panel::<V>(f, g, words.of(panel), m, v);
         }
     }
 }
 
 kernel! {
     /// The same with moments in bf16.
-    fn update_pairs_rounded<FMA>(
+    fn update_pairs_rounded<V>(
         f: AdamWFactors,
         rounding: [Rounding; 2],
         g: [&[f32]; 2],
@@ -274,7 +274,7 @@ kernel! {
             let [v0, v1] = &mut wide_v;
             let rows_m = [&mut m0[..n[0]], &mut m1[..n[1]]];
             let rows_v = [&mut v0[..n[0]], &mut v1[..n[1]]];
-            update_panel::<FMA>(f, g, words.of(panel), rows_m, rows_v);
+            update_panel::<V>(f, g, words.of(panel), rows_m, rows_v);
             for odd in 0..2 {
                 let rounding = rounding[odd].from(panel * PANEL);
                 let (m, v) = (&mut *m[odd], &mut *v[odd]);
@@ -286,7 +286,7 @@ kernel! {
 
 /// A pair of rows of a panel.
 #[inline(always)]
-fn update_panel<const FMA: bool>(
+fn update_panel<V: Lanes>(
     f: AdamWFactors,
     g: [&[f32]; 2],
     [packed, tails]: [&mut [f32]; 2],
@@ -302,9 +302,9 @@ fn update_panel<const FMA: bool>(
         let whole =
             (g.first_chunk::<PANEL>(), m.first_chunk_mut::<PANEL>(), v.first_chunk_mut::<PANEL>());
         if let (Some(g), Some(m), Some(v)) = whole {
-            update_row::<FMA>(f, g, p, m, v);
+            update_row::<V>(f, g, p, m, v);
         } else {
-            update_row::<FMA>(f, g, p, m, v);
+            update_row::<V>(f, g, p, m, v);
         }
     }
     for j in 0..PANEL {
@@ -317,7 +317,7 @@ fn update_panel<const FMA: bool>(
 }
 
 #[inline(always)]
-fn update_row<const FMA: bool>(
+fn update_row<V: Lanes>(
     f: AdamWFactors,
     g: &[f32],
     p: &mut [f32; PANEL],
@@ -325,7 +325,7 @@ fn update_row<const FMA: bool>(
     v: &mut [f32],
 ) {
     for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-        *p = updated::<FMA>(f, *g, *p, m, v);
+        *p = updated::<V>(f, *g, *p, m, v);
     }
 }
 

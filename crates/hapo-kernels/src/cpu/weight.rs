@@ -11,19 +11,19 @@ use std::ops::Range;
 use hapo_core::Refusal;
 
 use super::buffer::CpuBuf;
-use super::convert::{is_bf16, nearest};
+use super::convert::{halves, is_bf16, nearest};
 use super::fill::Filling;
 use super::form::Form;
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::product::kernel::{PANEL, Right};
-use super::product::{bf16, f32, panels};
+use super::product::{bf16, f32};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
 use crate::device::Device;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
@@ -47,7 +47,7 @@ impl Matrix<Cpu> for CpuWeight {
         self.numbers.bytes() + beside.map(Buffer::bytes).sum::<usize>()
     }
 
-    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self> {
         let form = Form::of(&cpu.caps(), held);
         let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
         let numbers = buffers.next().expect("a form has a buffer")?;
@@ -55,7 +55,7 @@ impl Matrix<Cpu> for CpuWeight {
         Ok(Self { shape, form, numbers, tails, quick: None })
     }
 
-    fn copy_of(&self, cpu: &Cpu) -> Result<Self, DeviceError> {
+    fn copy_of(&self, cpu: &Cpu) -> Result<Self> {
         let (form, numbers) = (self.form.copied(), self.numbers.copied(cpu.tally())?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
@@ -77,12 +77,7 @@ impl Matrix<Cpu> for CpuWeight {
         }
     }
 
-    fn write_published(
-        &mut self,
-        cpu: &Cpu,
-        published: Published,
-        read: ReadRows<'_>,
-    ) -> Result<(), Refusal> {
+    fn write_published(&mut self, cpu: &Cpu, of: Published, read: ReadRows) -> Result<(), Refusal> {
         self.quick = None;
         let to = Filling {
             form: self.form,
@@ -90,7 +85,7 @@ impl Matrix<Cpu> for CpuWeight {
             numbers: Shared::new(self.numbers.as_mut_slice()),
             tails: self.tails.as_mut().map(|it| Shared::new(it.as_mut_slice())),
         };
-        to.fill(cpu, published, read)
+        to.fill(cpu, of, read)
     }
 
     fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
@@ -108,7 +103,7 @@ impl Matrix<Cpu> for CpuWeight {
     }
 
     /// Makes the copy that few rows are multiplied by, where it gives the same bits.
-    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool> {
         if self.form != Form::F32 || self.quick.is_some() {
             return Ok(true);
         }
@@ -177,11 +172,10 @@ impl CpuWeight {
     }
 
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
-        let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
+        let numbers = self.numbers.as_slice();
         match self.form {
             Form::F32 => embedding::gather(cpu, layout, tokens, numbers, x),
-            Form::Panels => panels::embed(cpu, width, tokens, numbers, x),
-            Form::Pairs | Form::Split => bf16::embed(cpu, width, tokens, numbers, x),
+            form => Packed { order: form, shape: self.shape }.gather(cpu, tokens, numbers, x),
         }
     }
 
@@ -284,6 +278,21 @@ impl Packed {
         });
     }
 
+    /// `x [tokens, inputs]` = the tokens' columns.
+    fn gather(self, cpu: &Cpu, tokens: &[u32], words: &[f32], x: &mut [f32]) {
+        let (len, width) = (self.panel_words(), self.shape[0]);
+        assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
+        let x = Shared::new(x);
+        cpu.for_tasks(tokens.len(), |row| {
+            let (panel, column) = (tokens[row] as usize / PANEL, tokens[row] as usize % PANEL);
+            // SAFETY: rows are disjoint.
+            for (i, x) in unsafe { x.part(row * width, width) }.iter_mut().enumerate() {
+                let (at, upper) = self.place(i, column);
+                *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
+            }
+        });
+    }
+
     /// The number that `number` gives for the word and the half of every element from `first` on.
     fn read(
         self,
@@ -306,3 +315,6 @@ impl Packed {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

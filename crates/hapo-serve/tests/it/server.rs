@@ -229,7 +229,7 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let expected = sampled(&prompt, Decoding::Greedy, 0, 1, 16);
     let body = json!({ "prompt": prompt, "temperature": 0 });
     let answer = client.ok(COMPLETIONS, &body).await;
-    assert_eq!(texts(&answer), [chat_format.text(&expected.group.rollouts()[0].tokens).unwrap()]);
+    assert_eq!(texts(&answer), [chat_format.text(&expected.group.rollouts[0].tokens).unwrap()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

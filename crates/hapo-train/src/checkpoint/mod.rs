@@ -26,7 +26,6 @@ use crate::Result;
 use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of};
 use crate::problems::inputs::Inputs;
-use crate::recipe::{AUTO, Recipe};
 
 /// What a resumed run needs besides weights and moments.
 pub(crate) const STATE: &str = "trainer_state/state.json";
@@ -70,21 +69,6 @@ fn by_score(a: (f64, u64), b: (f64, u64)) -> Ordering {
     a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrainedTemplate {
-    pub name: String,
-    pub system: Option<String>,
-    /// The text after the problem in the user's turn.
-    pub suffix: Option<String>,
-    pub hash: String,
-}
-
-/// The prompt template that the model in `folder` was trained with. None for a folder that is not such
-/// a checkpoint, or whose recipe is of another version.
-pub fn trained_template(folder: &Path) -> Result<Option<TrainedTemplate>> {
-    Ok(state_of(folder)?.and_then(template_in))
-}
-
 /// The state in a folder, as it was written; none where there is none, or one of another version.
 pub(crate) fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
     let path = folder.join(STATE);
@@ -92,22 +76,9 @@ pub(crate) fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
     Ok(serde_json::from_slice(&text).ok())
 }
 
-fn template_in(state: TrainerState) -> Option<TrainedTemplate> {
-    let recipe = Recipe::parse_resolved(&state.recipe, "state.json").ok()?;
-    let data = recipe.data();
-    // The built-in corpus is written in its own and names none.
-    let name = if data.template == AUTO { "chatml" } else { &data.template };
-    Some(TrainedTemplate {
-        name: name.to_owned(),
-        system: data.template_system.clone(),
-        suffix: data.template_suffix.clone(),
-        hash: state.template_hash,
-    })
-}
-
 pub(crate) struct Contents<'a, D: Device> {
     pub(crate) learner: &'a Trainer<D>,
-    pub(crate) files: ModelFiles<'a>,
+    pub(crate) files: &'a ModelFiles,
     pub(crate) state: &'a TrainerState,
     pub(crate) memory: Option<&'a Memory>,
 }
@@ -142,7 +113,7 @@ impl CheckpointStore {
     /// Writes the checkpoint after `state.step`, then prunes. It is there whatever becomes of the others.
     pub(crate) fn write<D: Device>(
         &mut self,
-        contents: &Contents<'_, D>,
+        contents: &Contents<D>,
     ) -> Result<(PathBuf, Vec<String>)> {
         let folder = RunFolder(&self.run_dir).checkpoint_of(contents.state.step);
         write_folder(&folder, contents)?;
@@ -199,7 +170,7 @@ pub(crate) fn is_unread(problem: &Refusal) -> bool {
 }
 
 /// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
-pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Result<String> {
+pub(crate) fn set_aside(run: RunFolder, step: u64, problem: &Refusal) -> Result<String> {
     let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
     if_there(&aside, fs::remove_dir_all(&aside))?;
     fs::rename(&folder, &aside).map_err(Refusal::io("rename", &folder))?;
@@ -207,7 +178,7 @@ pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Res
 }
 
 /// Writes a checkpoint as `folder`, which appears complete or not at all.
-pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>) -> Result<()> {
+pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<D>) -> Result<()> {
     let aside = folder.with_extension("partial");
     let written = fill(&aside, contents);
     if written.is_err() {
@@ -230,7 +201,7 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))
 }
 
-fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
+fn fill<D: Device>(aside: &Path, contents: &Contents<D>) -> Result<()> {
     if_there(aside, fs::remove_dir_all(aside))?;
     create_folder(&aside.join("trainer_state"))?;
     let mut written = contents.learner.save(aside, contents.files)?;

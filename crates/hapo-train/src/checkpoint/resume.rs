@@ -68,7 +68,7 @@ pub(crate) fn find(
 /// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
 /// checkpoints are gone.
 fn begin_again(
-    files: RunFolder<'_>,
+    files: RunFolder,
     recipe: &Recipe,
     resolved: &str,
     policy: ResumePolicy,
@@ -80,9 +80,9 @@ fn begin_again(
     }
     let before = before.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
     let of = before.as_ref().unwrap_or(recipe);
-    let due = match of.checkpoint().every {
-        0 => of.steps(),
-        every => every.min(of.steps()),
+    let due = match of.checkpoint.every {
+        0 => of.steps,
+        every => every.min(of.steps),
     };
     let logged = MetricsFile::last_step(&files.metrics())?;
     if logged > due {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hapo_core::{Fault, Refusal, SampledGroup};
+use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, is_out_of_memory};
 use hapo_model::Model;
 use hapo_sampler::{
@@ -15,8 +15,9 @@ use hapo_sampler::{
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
-use crate::engine::trainer::{Batching, Trainer, Weights};
+use crate::engine::trainer::{Trainer, Weights};
 use crate::observe::meter::Meter;
+use crate::pack::Batching;
 
 pub trait Sampler<W> {
     /// Samples every request's completions with these weights: one group for each request, in order. A group may
@@ -24,8 +25,8 @@ pub trait Sampler<W> {
     fn sample(
         &mut self,
         weights: Weights<'_, W>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>>;
 
     /// Where it tells how far it is, if it does.
@@ -36,7 +37,7 @@ pub(crate) struct Engines<'a, D: Device> {
     pub(crate) learner: &'a mut Trainer<D>,
     pub(crate) sampler: &'a mut dyn Sampler<Model<D>>,
     /// The second model, where something reads its log-probabilities (D38).
-    pub(crate) reference: Option<&'a mut dyn Scorer>,
+    pub(crate) reference: Option<&'a mut Scorer<D>>,
     /// How rollouts are scored, where `π_old` is the learner's own forward pass (D41).
     pub(crate) rescoring: Option<Batching>,
 }
@@ -44,8 +45,8 @@ pub(crate) struct Engines<'a, D: Device> {
 impl<D: Device> Engines<'_, D> {
     pub(crate) fn sample(
         &mut self,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         self.learner.release_training_memory();
         let sampled = self.sampler.sample(self.learner.weights(), requests, settings)?;
@@ -59,28 +60,26 @@ impl<D: Device> Engines<'_, D> {
 /// The rollouts with the learner's own numbers as `π_old`, and the sampler's beside them (D41).
 fn rescored<D: Device>(
     learner: &mut Trainer<D>,
-    requests: &[GroupRequest<'_>],
+    requests: &[GroupRequest],
     sampled: Vec<Sampled>,
     batching: Batching,
 ) -> Result<Vec<Sampled>> {
     let inverse_temperature = batching.inverse_temperature;
     let pairs = requests.iter().zip(&sampled);
     let scored: Vec<_> = pairs
-        .flat_map(|(request, it)| it.group.rollouts().iter().map(move |rollout| (request, rollout)))
+        .flat_map(|(request, it)| it.group.rollouts.iter().map(move |rollout| (request, rollout)))
         .map(|(request, rollout)| {
             ScoreRequest::new(request.tokens, &rollout.tokens, inverse_temperature)
         })
         .collect();
     let mut scores = learner.score(&scored, batching)?.into_iter();
-    let of_group = |it: Sampled| {
-        let (mut rollouts, mut details) = (it.group.rollouts().to_vec(), it.details);
-        for (rollout, details) in rollouts.iter_mut().zip(&mut details) {
+    let of_group = |mut it: Sampled| {
+        for (rollout, details) in it.group.rollouts.iter_mut().zip(&mut it.details) {
             let own = scores.next().expect("every rollout is scored");
             rollout.sampler_log_probs = std::mem::replace(&mut rollout.log_probs, own.log_probs);
             details.entropies = own.entropies;
         }
-        let (prompt, requested) = (it.group.prompt(), it.group.requested());
-        Sampled { group: SampledGroup::new(prompt, requested, rollouts), details }
+        it
     };
     Ok(sampled.into_iter().map(of_group).collect())
 }
@@ -112,8 +111,8 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
     fn sample(
         &mut self,
         weights: Weights<'_, Model<D>>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         let watch = Watch {
             tokenizer: &self.chat_format.tokenizer,

@@ -104,8 +104,8 @@ impl RolloutEngine {
     pub(crate) fn question(
         self,
         version: &Version,
-        request: &GroupRequest<'_>,
-        settings: &SampleSettings<'_>,
+        request: &GroupRequest,
+        settings: &SampleSettings,
         stop_strings: &[String],
     ) -> (&'static str, Value) {
         let (temperature, top_k, top_p, min_p) = match settings.decoding {

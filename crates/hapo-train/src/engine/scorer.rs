@@ -1,8 +1,7 @@
 //! Log-probabilities of given tokens: the third place where a step meets a machine, beside a sampler and a learner.
 //!
-//! A [`Scorer`] is another model than the one in training, or the trained weights behind another prompt. The local
-//! one runs the forward pass of training, so that the same weights give the same bits. The price is a tape of its own
-//! with the reference's activations.
+//! A [`Scorer`] is another model than the one in training. It runs the forward pass of training, so that the same weights
+//! give the same bits. The price is a tape of its own with the reference's activations.
 
 use hapo_core::{TokenId, TokenScores};
 use hapo_kernels::Device;
@@ -28,29 +27,22 @@ impl<'a> ScoreRequest<'a> {
     }
 }
 
-/// Where log-probabilities of given tokens come from.
-pub trait Scorer {
-    /// Scores every request: one answer for each, in order.
-    fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>>;
-}
-
 #[derive(Debug)]
-pub struct LocalScorer<D: Device> {
+pub(crate) struct Scorer<D: Device> {
     model: Model<D>,
     tape: Tape<D>,
     micro_batch_tokens: usize,
 }
 
-impl<D: Device> LocalScorer<D> {
+impl<D: Device> Scorer<D> {
     /// Scores with a model, at most `micro_batch_tokens` tokens at once (one request may exceed it alone).
-    pub fn new(model: Model<D>, micro_batch_tokens: usize) -> Self {
+    pub(crate) fn new(model: Model<D>, micro_batch_tokens: usize) -> Self {
         let tape = Tape::new(ActivationCheckpointing::Layers);
         Self { model, tape, micro_batch_tokens }
     }
-}
 
-impl<D: Device> Scorer for LocalScorer<D> {
-    fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>> {
+    /// Scores every request: one answer for each, in order.
+    pub(crate) fn score(&mut self, requests: &[ScoreRequest]) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, self.micro_batch_tokens)
     }
 }
@@ -59,7 +51,7 @@ impl<D: Device> Scorer for LocalScorer<D> {
 pub(crate) fn score_with<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
-    requests: &[ScoreRequest<'_>],
+    requests: &[ScoreRequest],
     micro_batch_tokens: usize,
 ) -> Result<Vec<TokenScores>> {
     let mut scores = Vec::with_capacity(requests.len());
@@ -83,7 +75,7 @@ pub(crate) fn score_with<D: Device>(
 }
 
 /// The first requests that fit, at least one, and their number.
-fn pack_first(requests: &[ScoreRequest<'_>], micro_batch_tokens: usize) -> (PackedBatch, usize) {
+fn pack_first(requests: &[ScoreRequest], micro_batch_tokens: usize) -> (PackedBatch, usize) {
     let mut packed = PackedBatch::default();
     let mut prompt: Option<(&[u32], usize)> = None;
     for (index, request) in requests.iter().enumerate() {
@@ -106,7 +98,7 @@ fn pack_first(requests: &[ScoreRequest<'_>], micro_batch_tokens: usize) -> (Pack
 fn likeliest<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
-    request: &ScoreRequest<'_>,
+    request: &ScoreRequest,
 ) -> Result<Vec<Vec<(TokenId, f32)>>> {
     if request.top == 0 {
         return Ok(Vec::new());

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hapo_core::{Fault, Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
-use hapo_model::folder::AdapterNote;
-use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
+use hapo_model::{ActivationCheckpointing, Model, Tape};
 use hapo_net::http::ureq::{self, Agent};
 use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
+use hapo_verify::in_order;
 use serde_json::Value;
 
 use crate::Result;
@@ -26,8 +26,7 @@ use crate::engine::engines::Sampler;
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer::Weights;
-use crate::engine::trainer_files::ModelFiles;
-use crate::engine::trainer_files::write_model;
+use crate::engine::trainer_files::{ModelFiles, write_model};
 use crate::observe::meter::Meter;
 use crate::recipe::{RolloutEngine, RolloutsSection};
 
@@ -42,20 +41,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_hours(1);
 
 #[derive(Debug)]
-pub(crate) struct PublishedFiles {
-    /// Name, folder and fingerprint of the base of an adapter.
-    pub(crate) base: [String; 3],
-    pub(crate) dtype: Dtype,
-    pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
-}
-
-#[derive(Debug)]
 pub(crate) struct ServerSampler {
     engine: RolloutEngine,
     address: String,
     agent: Agent,
     folder: OwnFolder,
-    files: PublishedFiles,
+    files: ModelFiles,
     stop_strings: Vec<String>,
     micro_batch_tokens: usize,
     /// Part of the names of weights, so that those of two processes differ.
@@ -77,7 +68,7 @@ impl ServerSampler {
     pub(crate) fn new(
         server: &str,
         section: &RolloutsSection,
-        files: PublishedFiles,
+        files: ModelFiles,
         stop_strings: Vec<String>,
         micro_batch_tokens: usize,
     ) -> Result<Self> {
@@ -118,13 +109,7 @@ impl ServerSampler {
         }
         let label = format!("hapo-{}-{}", self.process, weights.version);
         let folder = self.folder.path.join(&label);
-        let [base, base_folder, fingerprint] = &self.files.base;
-        let files = ModelFiles {
-            base: AdapterNote { base, folder: base_folder, fingerprint },
-            dtype: self.files.dtype,
-            tokenizer_files: &self.files.tokenizer_files,
-        };
-        write_model(&folder, weights.model, files)?;
+        write_model(&folder, weights.model, &self.files)?;
         let version = Version {
             label,
             folder: folder.display().to_string(),
@@ -172,7 +157,7 @@ impl ServerSampler {
     }
 
     /// All groups by one version of the weights, or none.
-    fn attempt<D: Device>(&mut self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+    fn attempt<D: Device>(&mut self, batch: &Batch<D>) -> Attempt<Vec<Sampled>> {
         if !self.is_announced || !self.engine.names_versions(self.version()) {
             self.announce()?;
         }
@@ -186,34 +171,17 @@ impl ServerSampler {
         sampled
     }
 
-    fn all<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+    fn all<D: Device>(&self, batch: &Batch<D>) -> Attempt<Vec<Sampled>> {
         let (requests, done) = (batch.requests, AtomicUsize::new(0));
-        let at_once = AT_ONCE.min(requests.len());
-        let ask = |request: &GroupRequest<'_>| {
+        let ask = |request: &GroupRequest| {
             let sampled = self.group(request, batch.settings);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             self.meter.tell("sampling", done as f64 / requests.len() as f64);
             sampled
         };
-        let stripe = |first| requests.iter().skip(first).step_by(at_once).map(ask).collect();
-        let stripes: std::io::Result<Vec<Attempt<Vec<Sampled>>>> = std::thread::scope(|scope| {
-            let (stripe, thread) = (&stripe, std::thread::Builder::new);
-            let start = |first| thread().spawn_scoped(scope, move || stripe(first));
-            let threads = (0..at_once).map(start).collect::<std::io::Result<Vec<_>>>()?;
-            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            Ok(joined.map(|it| it.expect("asking does not panic")).collect())
-        });
-        let no_thread = |it| {
-            let problem = format!("no thread can be started: {it}");
-            Failure::Never(self.error(&problem).with_fault(Fault::Machine))
-        };
-        let stripes = stripes.map_err(no_thread)?;
-        let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
-        let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
-        let next = |index: usize| stripes[index % at_once].next();
-        let groups: Vec<Sampled> = (0..requests.len()).filter_map(next).collect();
+        let groups = in_order(Some(AT_ONCE), requests, ask)?;
         // Two rollouts make a group (D6). A step without one would train nothing.
-        let came = groups.iter().map(|it| it.group.rollouts().len());
+        let came = groups.iter().map(|it| it.group.rollouts.len());
         let asked = requests.iter().map(|it| it.completions);
         if asked.clone().any(|it| it > 0) && asked.zip(came).all(|(n, came)| came < n.clamp(1, 2)) {
             let problem = "no group has two whole completions: they end without a stop or a limit, or are of other tokens";
@@ -223,7 +191,7 @@ impl ServerSampler {
     }
 
     /// The completions of one prompt, without lost ones (D6).
-    fn group(&self, request: &GroupRequest<'_>, settings: &SampleSettings<'_>) -> Attempt<Sampled> {
+    fn group(&self, request: &GroupRequest, settings: &SampleSettings) -> Attempt<Sampled> {
         let completions = match request.completions {
             0 => Vec::new(),
             _ => self.ask(request, settings)?,
@@ -238,11 +206,7 @@ impl ServerSampler {
         Ok(Sampled { group, details })
     }
 
-    fn ask(
-        &self,
-        request: &GroupRequest<'_>,
-        settings: &SampleSettings<'_>,
-    ) -> Attempt<Vec<Completion>> {
+    fn ask(&self, request: &GroupRequest, settings: &SampleSettings) -> Attempt<Vec<Completion>> {
         let version = self.version();
         let (path, body) = self.engine.question(version, request, settings, &self.stop_strings);
         let posted = BUSY.run(&mut (), |()| self.post(path, &body), |(), _, _| {});
@@ -302,7 +266,7 @@ impl ServerSampler {
 
     /// Refuses a server whose log-probabilities are not those that it samples from, and one of other weights: at
     /// temperature 2, where also a confident model differs from itself at 1, they must be nearer to the trainer's at 2.
-    fn probe<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<()> {
+    fn probe<D: Device>(&self, batch: &Batch<D>) -> Attempt<()> {
         const TOKENS: usize = 8;
         let Some(first) = batch.requests.first() else { return Ok(()) };
         let request = GroupRequest { completions: 4, ..*first };
@@ -315,7 +279,7 @@ impl ServerSampler {
             ..batch.settings.clone()
         };
         let sampled = self.group(&request, &settings)?;
-        let rollouts = sampled.group.rollouts();
+        let rollouts = sampled.group.rollouts;
         let gap = |inverse_temperature| -> Result<f64> {
             let read: Vec<_> = rollouts
                 .iter()
@@ -374,8 +338,8 @@ impl<D: Device> Sampler<Model<D>> for ServerSampler {
     fn sample(
         &mut self,
         weights: Weights<'_, Model<D>>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         self.publish(&weights)?;
         let batch = Batch { model: weights.model, requests, settings };

@@ -5,14 +5,14 @@ use std::path::Path;
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::folder::Checksums;
-use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
+use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Outputs, Tape, WeightsCopy};
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{ModelFiles, read_state, write_state};
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
-use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
+use crate::pack::{Batching, MicroBatch, Sequence, TokenGroup, pack};
 
 #[derive(Debug)]
 pub struct Weights<'a, W> {
@@ -21,25 +21,17 @@ pub struct Weights<'a, W> {
     pub version: u64,
 }
 
-/// How a mini-batch is run. None of it changes the loss.
-#[derive(Clone, Copy, Debug)]
-pub struct Batching {
-    pub micro_batch_tokens: usize,
-    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
-    pub inverse_temperature: f32,
-}
-
 #[derive(Debug)]
 pub struct Trainer<D: Device = Cpu> {
     /// The weights; the sampler borrows the same ones.
     pub model: Model<D>,
     pub(crate) tape: Tape<D>,
-    pub(crate) gradients: Gradients<D>,
+    pub gradients: Gradients<D>,
     pub(crate) moments: Moments<D>,
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
     initial: Option<WeightsCopy<D>>,
-    meter: Meter,
+    pub(crate) meter: Meter,
     /// Targets of the mini-batch at hand that have their gradient.
     trained: usize,
 }
@@ -56,7 +48,7 @@ pub(crate) fn no_tokens() -> Stats {
 /// The largest difference between a log-probability recorded while sampling and the trainer's.
 pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 
-fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_moved: bool) {
+fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
     let clipped = terms.clipped as f64;
@@ -71,7 +63,7 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_mov
     }
 }
 
-fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
+fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens) {
     let tokens = of.log_probs.len();
     let prob = of.log_probs.iter().map(|it| libm::exp(f64::from(*it))).sum();
     let entropy = of.entropies.iter().map(|it| f64::from(*it)).sum();
@@ -114,7 +106,7 @@ impl<D: Device> Trainer<D> {
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
-        of: &MiniBatch<'_>,
+        of: &MiniBatch,
         wanted: fn(&Sequence) -> bool,
         stats: &mut Stats,
     ) -> Result<()> {
@@ -122,23 +114,15 @@ impl<D: Device> Trainer<D> {
         let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
         let run = run.filter(|it| !it.spans.is_empty());
         let all: usize = run.map(|it| it.response.len()).sum();
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| group.has_signal && !sequence.spans.is_empty() && wanted(sequence),
-        ) {
+        let picked = |group: &TokenGroup, sequence: &Sequence| {
+            group.has_signal && !sequence.spans.is_empty() && wanted(sequence)
+        };
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             let n = outputs.log_probs.len();
-            let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
-            let mut targets = TargetOutputs {
-                log_probs: &outputs.log_probs,
-                entropies: &outputs.entropies,
-                d_log_probs: &mut d_log_probs,
-                d_entropies: &mut d_entropies,
-            };
-            stats.merge(&micro_batch_loss(of, &micro_batch, &mut targets));
-            self.tape.backward(&self.model, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            let mut slopes = [vec![0.0; n], vec![0.0; n]];
+            stats.merge(&micro_batch_loss(of, &micro_batch, &outputs, &mut slopes));
+            self.tape.backward(&self.model, &slopes[0], &slopes[1], &mut self.gradients)?;
             self.trained += n;
             self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
         }
@@ -151,21 +135,6 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
-        let (mut sum, mut tokens) = (0.0, 0_usize);
-        self.each_rollout_token(
-            groups,
-            batching,
-            |_| true,
-            |initial, old| {
-                let q = f64::from(initial) - f64::from(old);
-                sum += libm::exp(q) - q - 1.0;
-                tokens += 1;
-            },
-        )?;
-        Ok((tokens > 0).then(|| sum / tokens as f64))
-    }
-
     /// The log-probability of every sampled token by the weights of this moment, and the recorded one.
     fn each_rollout_token(
         &mut self,
@@ -174,12 +143,10 @@ impl<D: Device> Trainer<D> {
         wanted: impl Fn(&TokenGroup) -> bool,
         mut take: impl FnMut(f32, f32),
     ) -> Result<()> {
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| wanted(group) && is_policy(sequence) && !sequence.is_moved,
-        ) {
+        let picked = |group: &TokenGroup, sequence: &Sequence| {
+            wanted(group) && is_policy(sequence) && !sequence.is_moved
+        };
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
@@ -189,21 +156,6 @@ impl<D: Device> Trainer<D> {
             }
         }
         Ok(())
-    }
-
-    /// Norm of each trained tensor's gradient, by its published name.
-    pub fn gradient_norms(&self) -> Vec<(String, f64)> {
-        self.named_roots(self.model.gradient_norms(&self.gradients))
-    }
-
-    /// Norm of each trained tensor, by its published name.
-    pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        self.named_roots(self.model.trained_squared_norms())
-    }
-
-    fn named_roots(&self, squares: Vec<f64>) -> Vec<(String, f64)> {
-        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
-        names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 
     pub fn weights(&self) -> Weights<'_, Model<D>> {
@@ -237,12 +189,9 @@ impl<D: Device> Trainer<D> {
     /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
     /// taken to them ([`hapo_core::Ratio::Rescored`]).
     pub fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()> {
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| group.has_signal && sequence.is_rescored(),
-        ) {
+        let picked =
+            |group: &TokenGroup, sequence: &Sequence| group.has_signal && sequence.is_rescored();
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in micro_batch.spans {
                 let rescored = &mut groups[group].sequences[sequence];
@@ -259,7 +208,7 @@ impl<D: Device> Trainer<D> {
     /// A request that does not fit the model, no memory.
     pub fn score(
         &mut self,
-        requests: &[ScoreRequest<'_>],
+        requests: &[ScoreRequest],
         batching: Batching,
     ) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, batching.micro_batch_tokens)
@@ -293,14 +242,6 @@ impl<D: Device> Trainer<D> {
         }
     }
 
-    pub(crate) fn set_meter(&mut self, meter: Meter) {
-        self.meter = meter;
-    }
-
-    pub(crate) fn meter(&self) -> Meter {
-        self.meter.clone()
-    }
-
     /// True if the norm of the weights is a finite number.
     pub fn weights_are_finite(&self) -> Result<bool> {
         let norm = self.model.trained_squared_norms().iter().sum::<f64>();
@@ -321,25 +262,26 @@ impl<D: Device> Trainer<D> {
         let Some(mut initial) = self.initial.take() else {
             return Ok(None);
         };
+        let (mut sum, mut tokens) = (0.0, 0_usize);
+        let k3 = |initial, old| {
+            let q = f64::from(initial) - f64::from(old);
+            sum += libm::exp(q) - q - 1.0;
+            tokens += 1;
+        };
         self.model.swap_trained(&mut initial);
-        let measured = self.mean_k3(groups, batching);
+        let measured = self.each_rollout_token(groups, batching, |_| true, k3);
         self.model.swap_trained(&mut initial);
         self.initial = Some(initial);
-        measured
+        measured?;
+        Ok((tokens > 0).then(|| sum / tokens as f64))
     }
 
     /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
     /// this moment, over the groups that have a signal.
     pub fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<f64> {
         let mut gap = 0.0;
-        self.each_rollout_token(
-            groups,
-            batching,
-            |it| it.has_signal,
-            |now, old| {
-                gap = f64::max(gap, f64::from((now - old).abs()));
-            },
-        )?;
+        let take = |now: f32, old: f32| gap = f64::max(gap, f64::from((now - old).abs()));
+        self.each_rollout_token(groups, batching, |it| it.has_signal, take)?;
         Ok(gap)
     }
 
@@ -350,18 +292,8 @@ impl<D: Device> Trainer<D> {
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
 
-    /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
-    pub fn peak_bytes(&self) -> Option<u64> {
-        self.model.device().peak_bytes()
-    }
-
-    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
-    pub fn refused_products(&self) -> Option<u64> {
-        self.model.device().refused_products()
-    }
-
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Trainer::restore`] reads.
-    pub fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<Checksums> {
+    pub(crate) fn save(&self, folder: &Path, files: &ModelFiles) -> Result<Checksums> {
         write_state(folder, (&self.model, &self.moments), files)
     }
 
@@ -385,19 +317,12 @@ struct MiniBatch<'a> {
     divisors: Divisors,
 }
 
-/// The decoder's numbers of a micro-batch's targets, and the derivatives of the loss by them.
-struct TargetOutputs<'a> {
-    log_probs: &'a [f32],
-    entropies: &'a [f32],
-    d_log_probs: &'a mut [f32],
-    d_entropies: &'a mut [f32],
-}
-
 /// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
 fn micro_batch_loss(
-    MiniBatch { loss, groups, divisors, .. }: &MiniBatch<'_>,
+    MiniBatch { loss, groups, divisors, .. }: &MiniBatch,
     micro_batch: &MicroBatch,
-    outputs: &mut TargetOutputs<'_>,
+    outputs: &Outputs,
+    [d_log_probs, d_entropies]: &mut [Vec<f32>; 2],
 ) -> Stats {
     let mut stats = Stats::default();
     stats.tokens = micro_batch.packed.tokens.len();
@@ -411,8 +336,7 @@ fn micro_batch_loss(
                 reference: span.reference.as_deref().unwrap_or_default(),
                 entropies: &outputs.entropies[at.clone()],
             };
-            let d_log_probs = &mut outputs.d_log_probs[at.clone()];
-            let d_entropies = &mut outputs.d_entropies[at];
+            let (d_log_probs, d_entropies) = (&mut d_log_probs[at.clone()], &mut d_entropies[at]);
             let counted = loss.counted(sequence.response.len(), &sequence.spans);
             let divisor = loss.divisor_of(span, counted, *divisors);
             let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);

@@ -20,12 +20,13 @@ use crate::Result;
 use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelFiles<'a> {
-    pub base: AdapterNote<'a>,
-    pub dtype: Dtype,
+#[derive(Clone, Debug)]
+pub(crate) struct ModelFiles {
+    /// Name, folder and fingerprint of the base of an adapter.
+    pub(crate) base: [String; 3],
+    pub(crate) dtype: Dtype,
     /// Files of the tokenizer: name and bytes.
-    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
+    pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Most bytes of weights in one file, as transformers has it.
@@ -35,7 +36,7 @@ const SHARD_BYTES: u64 = 5_000_000_000;
 pub(crate) fn write_state<D: Device>(
     folder: &Path,
     (model, moments): (&Model<D>, &Moments<D>),
-    files: ModelFiles<'_>,
+    files: &ModelFiles,
 ) -> Result<Checksums> {
     let write = || {
         let mut written = write_model(folder, model, files)?;
@@ -64,13 +65,15 @@ pub(crate) fn write_state<D: Device>(
 pub(crate) fn write_model<D: Device>(
     folder: &Path,
     model: &Model<D>,
-    files: ModelFiles<'_>,
+    files: &ModelFiles,
 ) -> Result<Checksums> {
     if model.adapter().is_some() {
-        return write_adapter(folder, model, files.base, files.tokenizer_files);
+        let [base, base_folder, fingerprint] = &files.base;
+        let note = AdapterNote { base, folder: base_folder, fingerprint };
+        return write_adapter(folder, model, note, &files.tokenizer_files);
     }
     let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
-    let layout = Layout { dtype, shard_bytes, tokenizer_files: files.tokenizer_files };
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: &files.tokenizer_files };
     hapo_model::folder::write(folder, model.config(), &layout, |spec| model.tensor(&spec.name))
 }
 

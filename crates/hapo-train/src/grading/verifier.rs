@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hapo_core::{
-    PromptId, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Truncated, Verdict,
-    uniform,
-};
+use hapo_core::{RngCounter, RngStream, Rollout, Truncated, Verdict, uniform};
 use hapo_eval::CUT_OFF;
 use hapo_sampler::ChatFormat;
-use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer, in_order};
+use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer};
 
 use crate::Result;
 use crate::grading::graded;
@@ -41,36 +38,16 @@ impl Verifier {
         Self { policy: GradingPolicy { noise: None, ..self.policy }, ..self.clone() }
     }
 
-    /// A group with its verdicts, the reward of each, and which of them are successes.
-    pub(crate) fn score(&self, group: SampledGroup, graded: Vec<Graded>) -> ScoredGroup {
-        let graded = graded.into_iter().map(|it| (it.reward, it.verdict)).collect();
-        group.score_with_rewards(graded, self.policy.success_at)
-    }
-
-    pub(crate) fn grade(&self, all: &[Ungraded<'_>], step: Step) -> Result<Vec<Vec<Graded>>> {
-        let each = all.iter().flat_map(|it| {
-            let counter = move |number| {
-                let (step, prompt) = (step.0, it.prompt.0);
-                RngCounter { step, prompt, rollout: number, position: 0 }
-            };
-            it.rollouts
-                .iter()
-                .zip(it.first as u64..)
-                .map(move |(rollout, number)| (it.gold, rollout, counter(number)))
-        });
-        let each: Vec<_> = each.collect();
-        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| {
-            if let Some(gold) = gold {
-                return self.grade_one(gold, rollout, *counter);
-            }
+    pub(crate) fn grade(
+        &self,
+        gold: Option<&Gold>,
+        rollout: &Rollout,
+        counter: RngCounter,
+    ) -> Result<Graded> {
+        let Some(gold) = gold else {
             let verdict = Verdict::Unparsable("nothing is graded".to_owned());
-            Ok(Graded { verdict, ..Graded::default() })
-        })?;
-        let mut graded = graded.into_iter();
-        Ok(all.iter().map(|it| graded.by_ref().take(it.rollouts.len()).collect()).collect())
-    }
-
-    fn grade_one(&self, gold: &Gold, rollout: &Rollout, counter: RngCounter) -> Result<Graded> {
+            return Ok(Graded { verdict, ..Graded::default() });
+        };
         let text = self.chat_format.text(&rollout.tokens)?;
         let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
         if !self.policy.truncated.is_judged(rollout.ended) {
@@ -94,26 +71,17 @@ impl Verifier {
     }
 }
 
-pub(crate) struct Ungraded<'a> {
-    pub(crate) prompt: PromptId,
-    /// None where nothing is graded.
-    pub(crate) gold: Option<&'a Gold>,
-    pub(crate) rollouts: &'a [Rollout],
-    /// The number of the first in its group.
-    pub(crate) first: usize,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graded {
     pub(crate) reward: f64,
     pub(crate) verdict: Verdict,
     /// Where an answer stands in it, whichever rule the run's grader follows.
-    pub(crate) form: Option<AnswerForm>,
-    pub(crate) parts: Vec<(String, f64)>,
+    form: Option<AnswerForm>,
+    parts: Vec<(String, f64)>,
     /// True if a reward program gave none.
-    pub(crate) failed: bool,
+    failed: bool,
     /// True if its reward is below that of an answer without a verdict (D31).
-    pub(crate) below_wrong: bool,
+    below_wrong: bool,
 }
 
 /// How many responses give an answer, and how, and what their rewards are made of.

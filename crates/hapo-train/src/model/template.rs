@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use hapo_core::Refusal;
 use hapo_data::{CHAT, TemplateChoice};
 use hapo_model::Tokenizer;
 
 use crate::Result;
-use crate::checkpoint::trained_template;
+use crate::checkpoint::{STATE, state_of};
 use crate::model::builtin::BUILTIN_BASE;
 use crate::model::init;
 use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe, of_another_recipe};
@@ -50,74 +49,87 @@ impl ChosenTemplate {
         self.because.map(|it| format!("template: {}, {it}", self.name))
     }
 
-    /// The template that a run settled before, with the texts of now.
-    pub(crate) fn kept(now: &DataSection, before: &DataSection) -> Self {
-        let text = |now: &Option<String>, before: &Option<String>| now.clone().or(before.clone());
-        Self {
-            name: before.template.clone(),
-            system: text(&now.template_system, &before.template_system),
-            suffix: text(&now.template_suffix, &before.template_suffix),
-            because: None,
-        }
+    /// The template of a recipe before, with the texts that are asked for in the place of its own.
+    pub(crate) fn of_recipe(
+        before: &DataSection,
+        asked: TemplateRequest,
+        because: Option<&'static str>,
+    ) -> Self {
+        let TemplateChoice { name, system, suffix } = before.template_choice();
+        let (system, suffix) = (asked.system.or(system), asked.suffix.or(suffix));
+        // The built-in corpus is written in its own and names none.
+        let name = if name == AUTO { CHATML } else { name };
+        Self::new(TemplateRequest { name: None, system, suffix }, name, because)
     }
 
-    fn new(asked: TemplateRequest<'_>, name: &str, because: &'static str) -> Self {
+    fn new(asked: TemplateRequest, name: &str, because: Option<&'static str>) -> Self {
         Self {
             name: name.to_owned(),
             system: asked.system.map(str::to_owned),
             suffix: asked.suffix.map(str::to_owned),
-            because: Some(because),
+            because,
         }
+    }
+}
+
+impl<'a> TemplateRequest<'a> {
+    /// That of a recipe, none where it leaves it to the model.
+    pub(crate) fn of(data: &'a DataSection) -> Self {
+        let TemplateChoice { name, system, suffix } = data.template_choice();
+        Self { name: Some(name).filter(|it| *it != AUTO), system, suffix }
     }
 }
 
 /// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, else the
 /// one it was trained with here, else its own, else that of its tokenizer.
-pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
-    let chosen = if let Some(name) = asked.name {
-        ChosenTemplate { because: None, ..ChosenTemplate::new(asked, name, "") }
-    } else if model == BUILTIN_BASE {
-        ChosenTemplate::new(asked, CHATML, "the built-in task's")
-    } else {
-        of_folder(asked, Path::new(model))?
+pub fn template_of(asked: TemplateRequest, model: &str) -> Result<ChosenTemplate> {
+    let chosen = match asked.name {
+        Some(name) => ChosenTemplate::new(asked, name, None),
+        None if model == BUILTIN_BASE => {
+            ChosenTemplate::new(asked, CHATML, Some("the built-in task's"))
+        }
+        None => of_folder(asked, Path::new(model))?,
     };
     chosen.choice().check()?;
     Ok(chosen)
 }
 
-fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate> {
-    if let Some(trained) = trained_template(folder)? {
-        let (system, suffix) = (trained.system.as_deref(), trained.suffix.as_deref());
-        let asked = TemplateRequest {
-            name: None,
-            system: asked.system.or(system),
-            suffix: asked.suffix.or(suffix),
-        };
-        return Ok(ChosenTemplate::new(asked, &trained.name, "which it was trained with"));
+/// The template that the model in `folder` was trained with under the texts that are asked for, and its hash. None for a
+/// folder that is not such a checkpoint, or whose recipe is of another version.
+pub fn trained_template(
+    folder: &Path,
+    asked: TemplateRequest,
+) -> Result<Option<(ChosenTemplate, String)>> {
+    let Some(state) = state_of(folder)? else { return Ok(None) };
+    let because = Some("which it was trained with");
+    let recipe = Recipe::parse_resolved(&state.recipe, STATE).ok();
+    let chosen = recipe.map(|it| ChosenTemplate::of_recipe(&it.data, asked, because));
+    Ok(chosen.map(|it| (it, state.template_hash)))
+}
+
+fn of_folder(asked: TemplateRequest, folder: &Path) -> Result<ChosenTemplate> {
+    if let Some((trained, _)) = trained_template(folder, asked)? {
+        return Ok(trained);
     }
     hapo_model::folder::read_config(folder)?;
     let files = hapo_model::folder::read_chat_files(folder)?;
-    let tokenizer = || Tokenizer::open(folder);
-    of_files(asked, &files, folder, tokenizer)
+    of_files(asked, &files, folder, || Tokenizer::open(folder))
 }
 
 fn of_files(
-    asked: TemplateRequest<'_>,
+    asked: TemplateRequest,
     files: &[(&'static str, Vec<u8>)],
     folder: &Path,
-    tokenizer: impl FnOnce() -> Result<Tokenizer, Refusal>,
+    tokenizer: impl FnOnce() -> Result<Tokenizer>,
 ) -> Result<ChosenTemplate> {
-    let read = || -> Result<_, Refusal> {
-        if hapo_model::chat_files(files, folder)?.template.is_some() {
-            return Ok((CHAT, "the model's own"));
-        }
-        Ok(match tokenizer()?.id(IM_END) {
-            Some(_) => (CHATML, "as the model has none of its own and knows <|im_end|>"),
-            None => (NONE, "as the model has none of its own"),
-        })
+    let (name, because) = if hapo_model::chat_files(files, folder)?.template.is_some() {
+        (CHAT, "the model's own")
+    } else if tokenizer()?.id(IM_END).is_some() {
+        (CHATML, "as the model has none of its own and knows <|im_end|>")
+    } else {
+        (NONE, "as the model has none of its own")
     };
-    let (name, because) = read()?;
-    Ok(ChosenTemplate::new(asked, name, because))
+    Ok(ChosenTemplate::new(asked, name, Some(because)))
 }
 
 /// The template of a recipe's prompts, whose model is looked for only where the template depends on it.
@@ -125,19 +137,13 @@ pub(crate) fn template_of_recipe(
     recipe: &Recipe,
     model: &dyn Fn() -> Result<ModelSource>,
 ) -> Result<ChosenTemplate> {
-    let data = recipe.data();
-    let asked = TemplateRequest {
-        name: Some(data.template.as_str()).filter(|it| *it != AUTO),
-        system: data.template_system.as_deref(),
-        suffix: data.template_suffix.as_deref(),
-    };
+    let asked = TemplateRequest::of(&recipe.data);
     if asked.name.is_some() {
         return template_of(asked, BUILTIN_BASE);
     }
-    if data.train == DataSource::Corpus {
+    if recipe.data.train == DataSource::Corpus {
         // Its documents are written in it.
-        let chatml = ChosenTemplate::new(TemplateRequest::default(), CHATML, "");
-        return Ok(ChosenTemplate { because: None, ..chatml });
+        return Ok(ChosenTemplate::new(TemplateRequest::default(), CHATML, None));
     }
     match model()? {
         ModelSource::Folder(path) => template_of(asked, &path),

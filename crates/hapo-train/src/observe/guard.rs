@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::logged;
 use crate::recipe::GuardSection;
 use hapo_run::Metrics;
 
@@ -25,8 +26,7 @@ impl<'a> Guard<'a> {
     pub(crate) fn new(settings: &'a GuardSection, history: &[serde_json::Value]) -> Self {
         let mut guard = Self { settings, steps: 0, first_entropy: (0.0, 0), last: VecDeque::new() };
         for line in history {
-            let numbers = WATCHED.map(|it| line.get(it).and_then(serde_json::Value::as_f64));
-            guard.see(numbers);
+            guard.see(WATCHED.map(logged(line)));
         }
         guard
     }

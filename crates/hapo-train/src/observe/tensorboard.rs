@@ -34,35 +34,40 @@ impl Events {
         let file = OpenOptions::new().create_new(true).append(true).open(&path);
         let file = file.map_err(Refusal::io("create", &path))?;
         let mut it = Self { file, path };
-        it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
+        it.write(0, 3, b"brain.Event:2")?;
         // SessionLog { status: START }: what older files hold from this step on is stale.
-        it.write(&event(steps_done + 1, |out| string(out, 7, &[0x08, 1])))?;
-        it.write(&event(0, |out| string(out, 5, &hyperparameters(recipe))))?;
+        it.write(steps_done + 1, 7, &[0x08, 1])?;
+        it.write(0, 5, &hyperparameters(recipe))?;
         Ok(it)
     }
 
     pub(crate) fn append(&mut self, step: u64, metrics: &Metrics) -> Result<()> {
-        let mut summary = Vec::new();
-        for (name, value) in metrics.iter().filter(|it| it.0 != "step") {
-            let mut one = Vec::new();
-            string(&mut one, 1, name.as_bytes());
+        let scalar = |(name, value): (&str, f64)| {
+            let mut one = message(&[(1, name.as_bytes())]);
             one.push(0x15);
             one.extend((value as f32).to_le_bytes());
-            string(&mut summary, 1, &one);
-        }
-        self.write(&event(step, |out| string(out, 5, &summary)))
+            message(&[(1, &one)])
+        };
+        let summary: Vec<u8> =
+            metrics.iter().filter(|it| it.0 != "step").flat_map(scalar).collect();
+        self.write(step, 5, &summary)
     }
 
     pub(crate) fn append_text(&mut self, step: u64, name: &str, text: &str) -> Result<()> {
         // Tensor { dtype: DT_STRING, shape: [1], string_val: [text] }.
         let mut tensor = vec![0x08, 7, 0x12, 4, 0x12, 2, 0x08, 1];
-        string(&mut tensor, 8, text.as_bytes());
-        let value = plugin_value(name, "text", &[], &tensor);
-        self.write(&event(step, |out| string(out, 5, &value)))
+        tensor.extend(message(&[(8, text.as_bytes())]));
+        self.write(step, 5, &plugin_value(name, "text", &[], &tensor))
     }
 
-    fn write(&mut self, event: &[u8]) -> Result<()> {
-        self.file.write_all(&record(event)).map_err(Refusal::io("write", &self.path))
+    /// Appends an `Event { wall_time, step, .. }` with one more field.
+    fn write(&mut self, step: u64, field: u8, bytes: &[u8]) -> Result<()> {
+        let mut event = vec![0x09];
+        event.extend(now().to_le_bytes());
+        event.push(0x10);
+        varint(&mut event, step);
+        event.extend(message(&[(field, bytes)]));
+        self.file.write_all(&record(&event)).map_err(Refusal::io("write", &self.path))
     }
 }
 
@@ -70,28 +75,11 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64())
 }
 
-/// `Event { wall_time, step, .. }`.
-fn event(step: u64, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = vec![0x09];
-    out.extend(now().to_le_bytes());
-    out.push(0x10);
-    varint(&mut out, step);
-    body(&mut out);
-    out
-}
-
 /// `Summary { value: [{ tag, metadata: { plugin_data: { plugin_name, content } }, tensor }] }`.
 fn plugin_value(tag: &str, plugin: &str, content: &[u8], tensor: &[u8]) -> Vec<u8> {
-    let (mut data, mut metadata, mut value, mut summary) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    string(&mut data, 1, plugin.as_bytes());
-    string(&mut data, 2, content);
-    string(&mut metadata, 1, &data);
-    string(&mut value, 1, tag.as_bytes());
-    string(&mut value, 9, &metadata);
-    string(&mut value, 8, tensor);
-    string(&mut summary, 1, &value);
-    summary
+    let data = message(&[(1, plugin.as_bytes()), (2, content)]);
+    let metadata = message(&[(1, &data)]);
+    message(&[(1, &message(&[(1, tag.as_bytes()), (9, &metadata), (8, tensor)]))])
 }
 
 /// The recipe's entries as the session of the plugin for hyperparameters
@@ -100,34 +88,31 @@ fn hyperparameters(recipe: &str) -> Vec<u8> {
     let mut session = Vec::new();
     // A resolved recipe can be read; without its entries the numbers are as good.
     for (key, toml) in recipe_entries(recipe).unwrap_or_default() {
-        let (mut value, mut entry) = (Vec::new(), Vec::new());
-        let number = |value: &mut Vec<u8>, it: f64| {
-            value.push(0x11);
-            value.extend(it.to_le_bytes());
+        let number = |it: f64| [&[0x11][..], &it.to_le_bytes()].concat();
+        let value = match recipe_value(&toml) {
+            toml::Value::Integer(it) => number(it as f64),
+            toml::Value::Float(it) => number(it),
+            toml::Value::Boolean(it) => vec![0x20, u8::from(it)],
+            toml::Value::String(it) => message(&[(3, it.as_bytes())]),
+            other => message(&[(3, other.to_string().as_bytes())]),
         };
-        match recipe_value(&toml) {
-            toml::Value::Integer(it) => number(&mut value, it as f64),
-            toml::Value::Float(it) => number(&mut value, it),
-            toml::Value::Boolean(it) => value.extend([0x20, u8::from(it)]),
-            toml::Value::String(it) => string(&mut value, 3, it.as_bytes()),
-            other => string(&mut value, 3, other.to_string().as_bytes()),
-        }
-        string(&mut entry, 1, key.as_bytes());
-        string(&mut entry, 2, &value);
-        string(&mut session, 1, &entry);
+        session.extend(message(&[(1, &message(&[(1, key.as_bytes()), (2, &value)]))]));
     }
-    let mut content = Vec::new();
-    string(&mut content, 3, &session);
+    let content = message(&[(3, &session)]);
     // Tensor { dtype: DT_FLOAT, shape: [1], float_val: [0] }: the plugin wants one and reads none.
     let tensor = [0x08, 1, 0x12, 4, 0x12, 2, 0x08, 1, 0x2a, 4, 0, 0, 0, 0];
     plugin_value("_hparams_/session_start_info", "hparams", &content, &tensor)
 }
 
-/// A length-delimited field.
-fn string(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    out.push(field << 3 | 2);
-    varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+/// Length-delimited fields.
+fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (field, bytes) in fields {
+        out.push(field << 3 | 2);
+        varint(&mut out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+    out
 }
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {

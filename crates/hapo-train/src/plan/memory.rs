@@ -33,7 +33,7 @@ pub(super) struct Sampling {
 
 impl Sampling {
     pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
-        let s = recipe.sampling();
+        let s = &recipe.sampling;
         // A prefix of the teacher is read with the prompt.
         let needs = recipe.needs();
         if !needs.samples() {
@@ -44,13 +44,13 @@ impl Sampling {
             prompts: s.prompts_per_step,
             completions: s.group_size,
             sequences: s.max_sequences.min(s.prompts_per_step * s.group_size),
-            prompt: recipe.data().max_prompt_tokens + prefix,
+            prompt: recipe.data.max_prompt_tokens + prefix,
             response: s.max_new_tokens,
         })
     }
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
-        let Some(eval) = recipe.eval() else {
+        let Some(eval) = recipe.eval.as_ref() else {
             return Vec::new();
         };
         let problems = match sets {
@@ -62,8 +62,8 @@ impl Sampling {
         let set = |prompts| Self {
             prompts,
             completions: eval.k,
-            sequences: recipe.sampling().max_sequences.min(prompts * eval.k),
-            prompt: recipe.data().max_prompt_tokens,
+            sequences: recipe.sampling.max_sequences.min(prompts * eval.k),
+            prompt: recipe.data.max_prompt_tokens,
             response: recipe.eval_max_tokens(),
         };
         problems.into_iter().map(set).collect()
@@ -81,13 +81,13 @@ impl Sampling {
     }
 
     /// The memory it takes if `free` bytes are available.
-    fn memory(self, of: Workload<'_>, free: u64) -> SampledMemory {
+    fn memory(self, of: Workload, free: u64) -> SampledMemory {
         let Workload { recipe, config, device, .. } = of;
         let (most, rows) = self.buffers(device.caps());
         let generation = generation_bytes(device.caps(), config, rows, rank(recipe)) as u64;
         let format = kv_format(config, device);
         let one = Longest { prompt: self.prompt, completion: self.response };
-        let bytes = recipe.sampling().kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
+        let bytes = recipe.sampling.kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
         let tokens = KvMemory::fit::<Cpu>(config, format, most, bytes, one).unwrap_or_else(|_| {
             KvCache::<Cpu>::cost(one.prompt) + KvCache::<Cpu>::cost(one.completion)
@@ -116,7 +116,7 @@ struct SampledMemory {
 }
 
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
-pub(super) fn at_once(all: Vec<Sampling>, of: Workload<'_>, lengths: Lengths) -> Vec<Sampling> {
+pub(super) fn at_once(all: Vec<Sampling>, of: Workload, lengths: Lengths) -> Vec<Sampling> {
     let free = free_to_sample(&parts_beside_sampling(of), of.device);
     all.into_iter().map(|it| it.at_once(it.memory(of, free).tokens, lengths)).collect()
 }
@@ -140,7 +140,7 @@ fn free_to_sample(parts: &[Part], device: &DeviceSpec) -> u64 {
     device.memory_bytes.saturating_sub(bytes_held(parts, Phase::Always) + training)
 }
 
-pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
+pub(super) fn parts(of: Workload) -> Vec<Part> {
     let Workload { recipe, eval_sets, config, device } = of;
     let mut parts = parts_beside_sampling(of);
     let free = free_to_sample(&parts, device);
@@ -165,7 +165,7 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
 
 /// The sampling of a step and of an evaluation; none where a server samples.
 fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
-    if recipe.rollouts().server.is_some() {
+    if recipe.rollouts.server.is_some() {
         return Vec::new();
     }
     Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe, sets)).collect()
@@ -179,13 +179,13 @@ pub(crate) fn longest_sequences(
     samplings.map(|it| Longest { prompt: it.prompt, completion: it.response })
 }
 
-fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
+fn parts_beside_sampling(of: Workload) -> Vec<Part> {
     counted(of).expect("counting refuses no shape that was checked")
 }
 
 /// Bytes of a trainer, each as a device that counts was asked for them while the largest micro-batch is run forward and
 /// backward.
-fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
+fn counted(of: Workload) -> Result<Vec<Part>, Refusal> {
     let Workload { recipe, eval_sets, config, device } = of;
     let always = |name, bytes| Part { name, bytes, phase: Phase::Always };
     let training = |name, bytes| Part { name, bytes, phase: Phase::Training };
@@ -197,21 +197,21 @@ fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
         before = tally.now();
         bytes as u64
     };
-    let demonstration = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let demonstration = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
     let sequences = longest_sequences(recipe, eval_sets).map(|it| it.prompt + it.completion);
     let positions = sequences.fold(demonstration, usize::max);
     let mut model = Model::held(counting.clone(), config.clone(), positions, purpose(recipe))?;
-    let weights = if recipe.lora().is_some() { "frozen weights" } else { "weights" };
+    let weights = if recipe.lora.as_ref().is_some() { "frozen weights" } else { "weights" };
     let mut parts = vec![always(weights, taken())];
-    if let Some(lora) = recipe.lora() {
+    if let Some(lora) = recipe.lora.as_ref() {
         model.add_adapter(lora.shape())?;
         parts.push(always("adapter", taken()));
     }
     let mut gradients = model.gradients()?;
     parts.push(training("gradients", taken()));
-    let _moments = Moments::held_in(recipe.optim().moments, &model, 0)?;
+    let _moments = Moments::held_in(recipe.optim.moments, &model, 0)?;
     parts.push(always("moments", taken()));
-    let is_measured = recipe.metrics().kl_every > 0;
+    let is_measured = recipe.metrics.kl_every > 0;
     let _initial = is_measured.then(|| model.copy_trained()).transpose()?;
     if is_measured {
         parts.push(always("initial weights", taken()));
@@ -225,7 +225,9 @@ fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
     let copied = counting.copied_bytes() as u64;
     let logits = tape.logit_bytes() as u64;
     let activations = taken() - copied - logits;
-    if let Some(reference) = reference_shape(recipe, config) {
+    if let Some(reference) = recipe.reference() {
+        // The shape of its folder, or of the model where the folder is still to be made.
+        let reference = config_of_model(recipe, reference).unwrap_or_else(|_| config.clone());
         let reference = Model::held(counting.clone(), reference, positions, Held::Trained)?;
         let mut tape = Tape::new(ActivationCheckpointing::Layers);
         tape.forward(&reference, &batch)?;
@@ -251,17 +253,11 @@ fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
 
 /// Most bytes of what the method remembers between steps; all that is sampled at the most.
 fn remembered_bytes(recipe: &Recipe) -> u64 {
-    let s = recipe.sampling();
+    let s = &recipe.sampling;
     let of_step = s.prompts_per_step.saturating_mul(s.group_size).saturating_mul(s.max_new_tokens);
-    let sampled = (of_step as u64).saturating_mul(recipe.steps());
+    let sampled = (of_step as u64).saturating_mul(recipe.steps);
     let tokens = if recipe.needs().memory { sampled.min(s.remembered_tokens as u64) } else { 0 };
     tokens * Memory::TOKEN_BYTES as u64
-}
-
-/// The shape of the second model: that of its folder, or of the model where the folder is still to be made.
-fn reference_shape(recipe: &Recipe, config: &Config) -> Option<Config> {
-    let found = config_of_model(recipe, recipe.reference()?);
-    Some(found.unwrap_or_else(|_| config.clone()))
 }
 
 /// A batch of `rows` tokens, every one of which predicts another.
@@ -276,8 +272,8 @@ fn largest_batch(rows: usize, positions: usize) -> PackedBatch {
 }
 
 /// Which activations are saved, where the recipe leaves it to the device.
-pub(super) fn checkpointing(of: Workload<'_>) -> ActivationCheckpointing {
-    let asked = of.recipe.optim().activation_checkpointing;
+pub(super) fn checkpointing(of: Workload) -> ActivationCheckpointing {
+    let asked = of.recipe.optim.activation_checkpointing;
     if asked != ActivationCheckpointing::Auto {
         return asked;
     }
@@ -292,7 +288,7 @@ pub(super) fn checkpointing(of: Workload<'_>) -> ActivationCheckpointing {
 
 /// The purpose of a run's weights: those of a folder in bf16, beside an adapter, never change.
 fn purpose(recipe: &Recipe) -> Held {
-    if recipe.lora().is_some() && is_bf16(recipe) {
+    if recipe.lora.as_ref().is_some() && is_bf16(recipe) {
         Held::Frozen(NumberFormat::Bf16)
     } else {
         Held::Trained
@@ -301,12 +297,12 @@ fn purpose(recipe: &Recipe) -> Held {
 
 /// The rank of the recipe's adapter; 0 without one.
 fn rank(recipe: &Recipe) -> usize {
-    recipe.lora().map_or(0, |it| it.rank)
+    recipe.lora.as_ref().map_or(0, |it| it.rank)
 }
 
 /// Bytes of one copy of what is trained in f32: the adapter where there is one, else all weights.
 pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let lora = recipe.lora().map(LoraSection::shape);
+    let lora = recipe.lora.as_ref().map(LoraSection::shape);
     lora.map_or_else(|| ParamLayout::of(config), |it| it.layout(config)).bytes()
 }
 
@@ -315,7 +311,7 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
     let counting = Counting::new(device.caps());
     let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
         let base = model.copy_trained()?.bytes();
-        let Some(lora) = recipe.lora() else {
+        let Some(lora) = recipe.lora.as_ref() else {
             return Ok(base);
         };
         model.add_adapter(lora.shape())?;
@@ -368,10 +364,10 @@ fn rounded_gradient(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
 /// Most packed tokens of a micro-batch: the budget, or all groups that are run at once where these are smaller, or
 /// one sequence where it is longer.
 fn rows(recipe: &Recipe, config: &Config) -> usize {
-    let (prompt, response) = (recipe.data().max_prompt_tokens, recipe.sampling().max_new_tokens);
-    let (all, of_update) = (recipe.sampling().prompts_per_step, mini_batch(recipe));
+    let (prompt, response) = (recipe.data.max_prompt_tokens, recipe.sampling.max_new_tokens);
+    let (all, of_update) = (recipe.sampling.prompts_per_step, mini_batch(recipe));
     // The KL is measured on all groups, the sampler's gap on those after the first update.
-    let groups = match (recipe.metrics().kl_every, recipe.metrics().gap_every) {
+    let groups = match (recipe.metrics.kl_every, recipe.metrics.gap_every) {
         (0, 0) => of_update,
         (0, _) => of_update.max(all - of_update),
         _ => all,
@@ -387,11 +383,11 @@ pub(super) fn rows_of(
     prompt: usize,
     response: usize,
 ) -> usize {
-    let members = if recipe.method().samples() { recipe.sampling().group_size } else { 1 };
+    let members = if recipe.method().samples() { recipe.sampling.group_size } else { 1 };
     // The last token of a response is predicted and not read.
     let group = members.saturating_mul(response.saturating_sub(1)).saturating_add(prompt);
     let whole = groups.saturating_mul(group);
-    let budget = match recipe.optim().micro_batch_tokens {
+    let budget = match recipe.optim.micro_batch_tokens {
         MicroBatch::Auto => micro_batch_tokens(recipe, config),
         MicroBatch::Tokens(it) => it,
     };
@@ -399,8 +395,8 @@ pub(super) fn rows_of(
 }
 
 pub(super) fn mini_batch(recipe: &Recipe) -> usize {
-    let all = recipe.sampling().prompts_per_step;
-    match recipe.optim().mini_batch_prompts {
+    let all = recipe.sampling.prompts_per_step;
+    match recipe.optim.mini_batch_prompts {
         0 => all,
         some => some.min(all),
     }
@@ -412,7 +408,7 @@ pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
     const SIZES: [usize; 3] = [8192, 4096, 2048];
     const LEAST: usize = 1024;
     let room = (4 * trained_bytes(recipe, config)).max(1 << 30);
-    let checkpointing = recipe.optim().activation_checkpointing;
+    let checkpointing = recipe.optim.activation_checkpointing;
     let fits = |rows: &usize| settling_bytes(config, *rows, checkpointing, rank(recipe)) <= room;
     SIZES.into_iter().find(fits).unwrap_or(LEAST)
 }
@@ -446,7 +442,7 @@ fn settling_bytes(
 }
 
 /// Settings that lower the memory and leave the loss as it is.
-pub(super) fn changes(of: Workload<'_>) -> Vec<Change> {
+pub(super) fn changes(of: Workload) -> Vec<Change> {
     let Workload { recipe, config, device, .. } = of;
     let mut changes = Vec::new();
     let mut consider = |set: String| {
@@ -458,10 +454,10 @@ pub(super) fn changes(of: Workload<'_>) -> Vec<Change> {
     if checkpointing(of) == ActivationCheckpointing::None {
         consider("optim.activation_checkpointing=layers".to_owned());
     }
-    let longest = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let longest = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
     let fewer = (rows(recipe, config) / 4).max(longest);
     consider(format!("optim.micro_batch_tokens={fewer}"));
-    let fewer = (recipe.sampling().max_sequences / 4).max(1);
+    let fewer = (recipe.sampling.max_sequences / 4).max(1);
     consider(format!("sampling.max_sequences={fewer}"));
     consider("sampling.kv_memory=auto".to_owned());
     consider("metrics.kl_every=0".to_owned());

@@ -76,7 +76,7 @@ impl<'a> Workload<'a> {
     /// # Errors
     /// A family of models or an adapter that does not run there.
     pub fn check(&self) -> Result<()> {
-        let adapter = self.recipe.lora().map(LoraSection::shape);
+        let adapter = self.recipe.lora.as_ref().map(LoraSection::shape);
         hapo_model::check_run(self.config, self.device.caps(), adapter.as_ref())
     }
 }
@@ -127,15 +127,15 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
     config.check()?;
-    if let Some(lora) = recipe.lora() {
-        let anywhere = DeviceCaps::cpu(recipe.compute(), 1);
+    if let Some(lora) = recipe.lora.as_ref() {
+        let anywhere = DeviceCaps::cpu(recipe.compute, 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
     }
     Ok(config)
 }
 
 fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
-    let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let context = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
     match model {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
         ModelSource::Folder(path) if path == BUILTIN_BASE => crate::model::builtin::config(),
@@ -151,7 +151,7 @@ fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
 }
 
 /// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.
-pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
+pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     let Workload { recipe, config, device, .. } = of;
     let memory = parts(of);
     let total_bytes = total(&memory, device);
@@ -188,7 +188,7 @@ pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
         training_flops: training.flops.all,
         sampling_seconds: sampling.seconds(device),
         training_seconds: training.seconds(device),
-        steps: recipe.steps(),
+        steps: recipe.steps,
         evaluation: evaluation(of, lengths),
     }
 }
@@ -204,11 +204,11 @@ impl Estimate {
     }
 }
 
-fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
+fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
     let Workload { recipe, eval_sets, config, device } = of;
-    let eval = recipe.eval()?;
+    let eval = recipe.eval.as_ref()?;
     // A mean below the limit of a response is taken for completions too.
-    let longest = recipe.sampling().max_new_tokens as f64;
+    let longest = recipe.sampling.max_new_tokens as f64;
     let limit = recipe.eval_max_tokens() as f64;
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
     let weights = memory::weight_bytes(recipe, config, device);
@@ -218,7 +218,7 @@ fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
     let work: Vec<SamplingWork> = sets.iter().map(of_set).collect();
     Some(Evaluation {
         // There is one after the last step as well.
-        times: recipe.steps().div_ceil(eval.every),
+        times: recipe.steps.div_ceil(eval.every),
         completions: sets.iter().map(|it| (it.prompts * it.completions) as u64).sum(),
         tokens: work.iter().map(|it| it.tokens).sum(),
         seconds: work.iter().map(|it| it.seconds(device)).sum(),
@@ -227,16 +227,16 @@ fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
 
 /// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
 fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let dtype = if recipe.lora().is_some() { Dtype::F32 } else { recipe.settings().model.dtype };
+    let dtype = if recipe.lora.as_ref().is_some() { Dtype::F32 } else { recipe.model.dtype };
     trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
 }
 
 /// Checkpoints on the disk at once.
 fn checkpoints(recipe: &Recipe) -> u64 {
-    let it = recipe.checkpoint();
+    let it = &recipe.checkpoint;
     let made = match it.every {
         0 => 1,
-        every => recipe.steps().div_ceil(every),
+        every => recipe.steps.div_ceil(every),
     };
     // The next one is written before an old one goes.
     (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made)

@@ -19,7 +19,7 @@ const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups
 /// # Errors
 /// A file that cannot be read, or that does not say them for every step of the recipe.
 pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
-    let hapo = recipe.settings().hapo.as_ref();
+    let hapo = recipe.hapo.as_ref();
     let Some(hapo) = hapo.filter(|it| it.gate.0.reads.contains(&"record")) else {
         return Ok([].into());
     };
@@ -48,7 +48,7 @@ pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
         }
     }
     let missing =
-        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps()));
+        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps));
     let of_step = |step: u64| injections.get(&step).copied().ok_or_else(|| missing(step));
-    (1..=recipe.steps()).map(of_step).collect()
+    (1..=recipe.steps).map(of_step).collect()
 }

@@ -14,10 +14,10 @@ use hapo_verify::Extracting;
 
 use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
-use crate::engine::trainer::Batching;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
-use crate::model::template::{ChosenTemplate, template_of_recipe};
+use crate::model::template::{ChosenTemplate, TemplateRequest, template_of_recipe};
+use crate::pack::Batching;
 use crate::plan::record::injections_of;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
@@ -39,7 +39,7 @@ impl Sources {
         for name in self.train_files(recipe) {
             files.extend(hapo_data::data_files(&name)?);
         }
-        if let (None, Some(eval)) = (&self.eval, recipe.eval()) {
+        if let (None, Some(eval)) = (&self.eval, recipe.eval.as_ref()) {
             files.extend(eval.data.as_deref().map(PathBuf::from));
         }
         if let ModelSource::Init(init) = recipe.model() {
@@ -53,7 +53,7 @@ impl Sources {
 
     /// The files, folders and patterns of `data.train`; none for what is built in.
     pub(crate) fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
-        match (&self.train, &recipe.data().train) {
+        match (&self.train, &recipe.data.train) {
             (Some(found), _) => found.clone(),
             (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
             (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
@@ -115,12 +115,12 @@ impl RunPlan {
         let before = run_dir.map(kept_recipe).transpose()?.flatten();
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
-            Some(before) if recipe.data().template == AUTO && before.data().template != AUTO => {
-                ChosenTemplate::kept(recipe.data(), before.data())
+            Some(before) if recipe.data.template == AUTO && before.data.template != AUTO => {
+                ChosenTemplate::of_recipe(&before.data, TemplateRequest::of(&recipe.data), None)
             }
             _ => template_of_recipe(recipe, &model)?,
         };
-        let tokens = |recipe: &Recipe| recipe.optim().micro_batch_tokens;
+        let tokens = |recipe: &Recipe| recipe.optim.micro_batch_tokens;
         let micro_batch_tokens = match (tokens(recipe), before.as_ref().map(tokens)) {
             (MicroBatch::Tokens(tokens), _)
             | (MicroBatch::Auto, Some(MicroBatch::Tokens(tokens))) => tokens,
@@ -167,7 +167,7 @@ impl RunPlan {
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).
     pub(crate) fn grader(&self) -> Result<RunGrader> {
-        let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
+        let (data, reward) = (&self.recipe.data, &self.recipe.reward);
         if !hapo_net::reward::is_own(&data.grader) {
             let grader = Extracting::new(
                 hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
@@ -180,7 +180,7 @@ impl RunPlan {
             start_timeout: Duration::from_secs_f64(reward.start_timeout),
             workers: hapo_net::reward::workers(reward.workers),
             on_failure: reward.on_failure,
-            success_at: self.recipe.success_at(),
+            success_at: self.recipe.reward.success_at,
             wrong: reward.wrong,
             extraction: data.extraction,
         };
@@ -192,12 +192,12 @@ impl RunPlan {
     }
 
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
-        let (data, seed) = (self.recipe.data(), self.recipe.seed());
+        let (data, seed) = (&self.recipe.data, self.recipe.seed);
         let share = data.verdict_noise;
         GradingPolicy {
             truncated: data.truncated,
-            success_at: self.recipe.success_at(),
-            wrong: self.recipe.settings().reward.wrong,
+            success_at: self.recipe.reward.success_at,
+            wrong: self.recipe.reward.wrong,
             noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
         }
     }
@@ -215,7 +215,7 @@ impl RunPlan {
     /// The longest sequence, prompt and response together.
     pub(crate) fn context(&self) -> usize {
         let (prompt, response) =
-            (self.recipe.data().max_prompt_tokens, self.recipe.sampling().max_new_tokens);
+            (self.recipe.data.max_prompt_tokens, self.recipe.sampling.max_new_tokens);
         prompt + response.max(self.recipe.eval_max_tokens())
     }
 
@@ -223,24 +223,24 @@ impl RunPlan {
     pub(crate) fn batching(&self) -> Batching {
         Batching {
             micro_batch_tokens: self.micro_batch_tokens,
-            inverse_temperature: 1.0 / self.recipe.sampling().temperature as f32,
+            inverse_temperature: 1.0 / self.recipe.sampling.temperature as f32,
         }
     }
 
     /// Updates of a step, but for one that imitates what waits (D43).
     pub(crate) fn updates_per_step(&self) -> u64 {
-        let optim = self.recipe.optim();
+        let optim = &self.recipe.optim;
         let mini_batches = match optim.mini_batch_prompts {
             0 => 1,
-            prompts => self.recipe.sampling().prompts_per_step.div_ceil(prompts),
+            prompts => self.recipe.sampling.prompts_per_step.div_ceil(prompts),
         };
         (mini_batches * optim.passes) as u64
     }
 
     /// The optimiser of a step's update number `of_step`, from 1.
     pub(crate) fn optimizer(&self, step: Step, of_step: u64) -> AdamW {
-        let (optim, per_step) = (self.recipe.optim(), self.updates_per_step());
-        let (at, total) = ((step.0 - 1) * per_step + of_step, self.recipe.steps() * per_step);
+        let (optim, per_step) = (&self.recipe.optim, self.updates_per_step());
+        let (at, total) = ((step.0 - 1) * per_step + of_step, self.recipe.steps * per_step);
         let factor = optim.lr_schedule.factor(at, total, optim.warmup);
         AdamW {
             learning_rate: optim.lr * factor,
@@ -251,19 +251,5 @@ impl RunPlan {
             step: 0,
             gradient_scale: 1.0,
         }
-    }
-
-    /// True if the sampler's gap is measured in all mini-batches of a step.
-    pub(crate) fn measures_gap(&self, step: Step) -> bool {
-        let every = self.recipe.metrics().gap_every;
-        // The trainer's own numbers have no gap (D41).
-        let is_sampled = self.recipe.rollouts().correction().is_none();
-        is_sampled && every > 0 && (step.0 - 1).is_multiple_of(every)
-    }
-
-    /// True if the KL to the initial weights is measured in a step.
-    pub(crate) fn measures_kl(&self, step: Step) -> bool {
-        let every = self.recipe.metrics().kl_every;
-        every > 0 && step.0.is_multiple_of(every)
     }
 }

@@ -167,7 +167,7 @@ fn planned_bytes_are_the_allocators() {
         let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
         let cpu = Cpu::computing(1, compute).unwrap();
         let model = init::init_model(init, 64, 0, cpu.clone()).unwrap().model;
-        let model = assert_trained(&cpu, model, recipe.optim(), &parts, &["weights"]);
+        let model = assert_trained(&cpu, model, &recipe.optim, &parts, &["weights"]);
 
         let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers(device.caps());
         let limits = hapo_sampler::EngineLimits {
@@ -198,13 +198,13 @@ fn planned_bytes_of_an_adapter_are_the_allocators() {
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
         let parts = parts(Workload::new(&recipe, &config, &device));
-        let purpose = Use::Adapter(recipe.lora().unwrap(), 0);
+        let purpose = Use::Adapter(recipe.lora.as_ref().unwrap(), 0);
         let cpu = Cpu::computing(1, compute).unwrap();
         let model = lora::open(&path, 64, cpu.clone(), purpose).unwrap().loaded.model;
         let numbers = model.layout().parameters() as u64;
         assert_eq!(bytes_of(&parts, "frozen weights") < 3 * numbers, is_bf16);
         let weights = ["frozen weights", "adapter"];
-        assert_trained(&cpu, model, recipe.optim(), &parts, &weights);
+        assert_trained(&cpu, model, &recipe.optim, &parts, &weights);
     }
 }
 

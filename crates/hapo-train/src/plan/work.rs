@@ -7,12 +7,6 @@ use super::memory::{Sampling, checkpointing, kv_format, mini_batch, rows_of, tra
 use super::{DeviceSpec, Lengths, Workload};
 use crate::recipe::Recipe;
 
-/// Bytes that an update moves for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and
-/// the look at the weights read one each.
-fn update_bytes(moments: NumberFormat) -> f64 {
-    (5 * size_of::<f32>() + 4 * moments.bytes()) as f64
-}
-
 /// Share of the rate of products that attention on the tensor cores reaches.
 const TILES_SHARE: f64 = 0.5;
 
@@ -82,9 +76,9 @@ impl SamplingWork {
         config: &Config,
         device: &DeviceSpec,
         weights: u64,
-        lengths: Lengths,
+        at: Lengths,
     ) -> Self {
-        let Lengths { prompt, response } = lengths;
+        let Lengths { prompt, response } = at;
         let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
         let tokens = responses * response;
         // A token attends to what is before it: half of its own segment on average.
@@ -119,16 +113,11 @@ pub(super) struct TrainingWork {
 }
 
 impl TrainingWork {
-    pub(super) fn of(
-        recipe: &Recipe,
-        config: &Config,
-        device: &DeviceSpec,
-        lengths: Lengths,
-    ) -> Self {
-        let Lengths { prompt, response } = lengths;
-        let prompts = recipe.sampling().prompts_per_step as f64;
+    pub(super) fn of(recipe: &Recipe, config: &Config, device: &DeviceSpec, at: Lengths) -> Self {
+        let Lengths { prompt, response } = at;
+        let prompts = recipe.sampling.prompts_per_step as f64;
         let members =
-            if recipe.method().samples() { recipe.sampling().group_size as f64 } else { 1.0 };
+            if recipe.method().samples() { recipe.sampling.group_size as f64 } else { 1.0 };
         let response_tokens = prompts * members * response;
         let context = prompt + response / 2.0;
         let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(Flops::of(
@@ -140,7 +129,7 @@ impl TrainingWork {
         let layers = layers.on(device, config);
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
         // By the weights too, unless only an adapter's are trained.
-        let sweeps = if recipe.lora().is_some() { 2.0 } else { 3.0 };
+        let sweeps = if recipe.lora.as_ref().is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
         let settled = checkpointing(Workload::new(recipe, config, device));
@@ -152,8 +141,10 @@ impl TrainingWork {
         if !keeps_logits(config, rows, device.caps().logit_bytes) {
             flops = flops.plus(head);
         }
-        let passes = recipe.optim().passes as f64;
-        let moved = update_bytes(recipe.optim().moments);
+        let passes = recipe.optim.passes as f64;
+        // Bytes for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and the look at the
+        // weights read one each.
+        let moved = (5 * size_of::<f32>() + 4 * recipe.optim.moments.bytes()) as f64;
         let updates = passes * (prompts / mini_batch(recipe) as f64).ceil();
         Self {
             tokens: (prompts * prompt + response_tokens) * passes,

@@ -164,7 +164,7 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
 
 /// The built-in task's problems with their traces, as `[data]` of a recipe has them.
 pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
-    let data = recipe.data();
+    let data = &recipe.data;
     let set = TaskSet {
         seed: data.seed,
         levels: levels(&data.levels)?,
@@ -200,20 +200,20 @@ pub(crate) fn load_source(
     grader: &dyn Grader,
 ) -> Result<Source> {
     let mut unread = Unread::default();
-    let dataset = match &recipe.data().train {
+    let dataset = match &recipe.data.train {
         DataSource::Corpus => {
             let mixture =
-                recipe.data().mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
+                recipe.data.mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
             return Ok(Source::Corpus {
-                corpus: Corpus::new(recipe.seed(), &mixture)?,
-                per_step: recipe.sampling().prompts_per_step as u64,
+                corpus: Corpus::new(recipe.seed, &mixture)?,
+                per_step: recipe.sampling.prompts_per_step as u64,
             });
         }
         DataSource::Builtin => builtin_prompts(recipe)?,
         DataSource::Files(_) => {
             let read_as = ReadAs {
-                columns: recipe.data().columns.as_ref(),
-                drop: &recipe.data().drop,
+                columns: recipe.data.columns.as_ref(),
+                drop: &recipe.data.drop,
                 keeps_fields: recipe.keeps_fields(),
             };
             let loaded = load_files(files, read_as)?;
@@ -222,16 +222,16 @@ pub(crate) fn load_source(
         }
     };
     let limits = PromptLimits {
-        prompt_tokens: recipe.data().max_prompt_tokens,
-        response_tokens: recipe.sampling().max_new_tokens,
-        success_at: recipe.success_at(),
-        overlong: recipe.data().overlong,
+        prompt_tokens: recipe.data.max_prompt_tokens,
+        response_tokens: recipe.sampling.max_new_tokens,
+        success_at: recipe.reward.success_at,
+        overlong: recipe.data.overlong,
         hints: recipe.hints(),
         traces: recipe.needs().traces,
         grades: recipe.needs().grades,
     };
     let mut table =
-        PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
+        PromptTable::new(&dataset, &recipe.data.train.name(), chat_format, grader, limits)?;
     table.unread = unread;
     let samples = recipe.method().samples();
     let without = if samples { String::new() } else { without_teacher(&table) };
@@ -239,9 +239,9 @@ pub(crate) fn load_source(
         table = table.with_teacher();
     }
     let order = Order {
-        seed: recipe.seed(),
+        seed: recipe.seed,
         prompts: table.prompts.len(),
-        per_step: recipe.sampling().prompts_per_step,
+        per_step: recipe.sampling.prompts_per_step,
     };
     if order.steps_per_epoch() == 0 {
         let left_out = match table.overlong.len() {
@@ -253,7 +253,7 @@ pub(crate) fn load_source(
             "expected at least {}{with} for one step, got {}{left_out}{without} ({})",
             counted(order.per_step, "prompt", "prompts"),
             order.prompts,
-            recipe.data().train.name()
+            recipe.data.train.name()
         ))
         .hint(if order.prompts + table.overlong.len() >= order.per_step {
             "raise data.max_prompt_tokens"

@@ -49,7 +49,7 @@ pub(super) const EVERY_SECTION: &str = "method = \"trapo\"\nmodel.init = { hidde
 fn defaults() -> Table {
     let recipe = Recipe::parse(EVERY_SECTION, "defaults", &Overrides::default());
     let recipe = recipe.expect("the text is a constant");
-    Table::try_from(recipe.settings()).expect("settings were read from a table")
+    Table::try_from(&recipe.settings).expect("settings were read from a table")
 }
 
 fn default_of(defaults: &Table, key: &KeyEntry) -> String {

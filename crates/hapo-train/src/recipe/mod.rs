@@ -6,7 +6,6 @@ mod range;
 mod registered;
 mod rules;
 mod schema;
-mod scope;
 mod sections;
 mod text;
 mod unused_keys;
@@ -14,19 +13,19 @@ mod values;
 mod words;
 
 use std::io::Read;
+use std::ops::Deref;
 use std::path::Path;
 
 use hapo_core::{
     Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, found_at,
 };
 use hapo_data::{Dataset, TemplateChoice};
-use hapo_kernels::Compute;
 use hapo_run::RunFolder;
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
 use crate::Result;
-use text::{Document, Problem};
+use text::{Document, refused};
 use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
@@ -161,13 +160,17 @@ impl Recipe {
                         format!("no stage `{from}` comes before this one"),
                         "write stage:NAME with the name of an earlier [[stage]]",
                     ),
-                    Some(stage) if *which == StageCheckpoint::Best && stage.eval().is_none() => (
-                        format!("stage `{from}` has no [eval] that a best could be told by"),
-                        "write [eval] in that stage, or stage:NAME@last",
-                    ),
+                    Some(stage)
+                        if *which == StageCheckpoint::Best && stage.eval.as_ref().is_none() =>
+                    {
+                        (
+                            format!("stage `{from}` has no [eval] that a best could be told by"),
+                            "write [eval] in that stage, or stage:NAME@last",
+                        )
+                    }
                     Some(_) => continue,
                 };
-                return Err(document.error(Problem::new(key, what, hint)));
+                return Err(document.error(&refused(key, what, hint)));
             }
             all.push(recipe);
         }
@@ -185,11 +188,10 @@ impl Recipe {
 
     fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
         let (written, own) = document.settings()?;
-        let in_place = |it| document.error(it);
+        let in_place = |it: Refusal| document.error(&it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
-        rules::check_rewards(&written, &method).map_err(in_place)?;
-        rules::check_pick(&written, &method).map_err(in_place)?;
+        rules::check_method(&written, &method).map_err(in_place)?;
         let idle = idle_keys(&written, &method);
         // An idle key has its default, so that nothing can read what was written.
         let settings = without(&written, &idle).try_into();
@@ -221,7 +223,7 @@ impl Recipe {
     }
 
     /// The recipe with nothing left to the model.
-    pub(crate) fn settled(&self, template: TemplateChoice<'_>, micro_batch_tokens: usize) -> Self {
+    pub(crate) fn settled(&self, template: TemplateChoice, micro_batch_tokens: usize) -> Self {
         let mut settled = self.clone();
         let data = &mut settled.settings.data;
         template.name.clone_into(&mut data.template);
@@ -245,9 +247,9 @@ impl Recipe {
 
     /// The keys by which what is done before the last step depends on the number of steps.
     pub(crate) fn schedules_of_steps(&self) -> Vec<&'static str> {
-        let optim = self.optim();
+        let optim = &self.optim;
         let last_look_counts =
-            |eval: &EvalSection| eval.patience > 0 && !self.steps().is_multiple_of(eval.every);
+            |eval: &EvalSection| eval.patience > 0 && !self.steps.is_multiple_of(eval.every);
         let gate_reads = |key: &str| {
             self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads.contains(&key))
         };
@@ -256,7 +258,7 @@ impl Recipe {
             ("optim.warmup", optim.warmup > 0.0),
             ("hapo.exposures", gate_reads("exposures")),
             ("hapo.record", gate_reads("record")),
-            ("eval.patience", self.eval().is_some_and(last_look_counts)),
+            ("eval.patience", self.eval.as_ref().is_some_and(last_look_counts)),
         ];
         keys.into_iter().filter(|(_, depends)| *depends).map(|(key, _)| key).collect()
     }
@@ -311,35 +313,25 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
     };
     for ((_, document), recipe) in documents.iter().zip(recipes) {
         for idle in &recipe.idle {
-            let refused = |shared: bool| !shared || read_by_none(idle);
-            if let Some((key, _)) = document.places_of(&idle.key).find(|it| refused(it.1.shared)) {
+            let is_refused = |shared: bool| !shared || read_by_none(idle);
+            let mut places = document.places_of(&idle.key);
+            if let Some((key, _)) = places.find(|it| is_refused(it.1.shared)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
                 let hint = document.how_to_unset(key);
-                return Err(document.error(Problem::new(key, what, hint)));
+                return Err(document.error(&refused(key, what, hint)));
             }
         }
     }
     Ok(())
 }
 
-macro_rules! sections {
-    ($($section:ident: $type:ty,)+) => {
-        impl Recipe {
-            $(pub fn $section(&self) -> &$type {
-                &self.settings.$section
-            })+
-        }
-    };
-}
+/// A recipe has the keys of its settings; those that it does not read have their defaults.
+impl Deref for Recipe {
+    type Target = Settings;
 
-sections! {
-    data: DataSection,
-    sampling: SamplingSection,
-    rollouts: RolloutsSection,
-    optim: OptimSection,
-    checkpoint: CheckpointSection,
-    metrics: MetricsSection,
-    guard: GuardSection,
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
 }
 
 impl Recipe {
@@ -351,10 +343,6 @@ impl Recipe {
     /// Name of the stage and of its folder, in a recipe of several.
     pub fn stage(&self) -> Option<&str> {
         self.stage.as_deref()
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     pub fn method(&self) -> &Method {
@@ -374,18 +362,6 @@ impl Recipe {
         self.needs().hints.then_some(self.settings.data.hints)
     }
 
-    pub fn seed(&self) -> u64 {
-        self.settings.seed
-    }
-
-    pub fn compute(&self) -> Compute {
-        self.settings.compute
-    }
-
-    pub fn steps(&self) -> u64 {
-        self.settings.steps
-    }
-
     pub fn loss(&self) -> &Loss {
         &self.loss
     }
@@ -395,19 +371,9 @@ impl Recipe {
         self.gate.as_ref()
     }
 
-    /// The metric that chooses the best checkpoint, and its sign: 1 where higher is better, −1 where lower is.
-    pub(crate) fn best_metric(&self) -> (&str, f64) {
-        self.settings.best_metric()
-    }
-
-    /// The smallest reward that counts as success (D28).
-    pub fn success_at(&self) -> f64 {
-        self.settings.reward.success_at
-    }
-
     /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
-        hapo_net::reward::is_own(&self.data().grader)
+        hapo_net::reward::is_own(&self.data.grader)
     }
 
     pub fn decoding(&self) -> Decoding {
@@ -423,33 +389,24 @@ impl Recipe {
         self.reference.as_ref()
     }
 
-    /// The adapter that is trained in the place of the weights.
-    pub fn lora(&self) -> Option<&LoraSection> {
-        self.settings.lora.as_ref()
-    }
-
-    pub fn eval(&self) -> Option<&EvalSection> {
-        self.settings.eval.as_ref()
-    }
-
     pub(crate) fn evaluates_after(&self, step: u64) -> bool {
-        self.eval().is_some_and(|it| step == self.steps() || step.is_multiple_of(it.every))
+        self.eval.as_ref().is_some_and(|it| step == self.steps || step.is_multiple_of(it.every))
     }
 
     /// True if a checkpoint is due after this step, whatever it is worth.
     pub(crate) fn saves_after(&self, step: u64) -> bool {
-        let every = self.checkpoint().every;
+        let every = self.checkpoint.every;
         every > 0 && step.is_multiple_of(every)
     }
 
     /// Longest completion of the evaluation in tokens; 0 without one.
     pub(crate) fn eval_max_tokens(&self) -> usize {
-        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling().max_new_tokens);
-        self.eval().map_or(0, own)
+        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling.max_new_tokens);
+        self.eval.as_ref().map_or(0, own)
     }
 
     pub(crate) fn eval_decoding(&self) -> Decoding {
-        let temperature = self.eval().map_or(0.0, |it| it.temperature);
+        let temperature = self.eval.as_ref().map_or(0.0, |it| it.temperature);
         let decoding = Decoding::at_temperature(temperature as f32, Truncation::NONE);
         decoding.expect("the temperature was checked")
     }
@@ -494,7 +451,7 @@ impl Recipe {
 
 /// Families and levels of the built-in task by their names; none given means the hard ones of every family.
 pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
-    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(it))
+    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(&it))
 }
 
 fn decoding(sampling: &SamplingSection) -> Decoding {

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
-    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Schedule, Scored,
-    SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Refusal, Schedule,
+    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -16,12 +16,12 @@ use super::registered::registered;
 use super::sections::{
     EvalSection, HapoSection, InitSection, Settings, path_of, sections_and_keys,
 };
-use super::text::{Problem, find};
+use super::text::{find, refused};
 use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint, decoding};
 
-type Checked<T = ()> = Result<T, Problem>;
+type Checked<T = ()> = Result<T, Refusal>;
 
 /// Checks every key's range and every rule between keys that makes no value of its own.
 pub(super) fn check(it: &Settings) -> Checked {
@@ -46,7 +46,7 @@ fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
 }
 
 fn refuse_if(is_bad: bool, key: &str, what: impl Into<String>, hint: &str) -> Checked {
-    if is_bad { Err(Problem::new(key, what, hint)) } else { Ok(()) }
+    if is_bad { Err(refused(key, what.into(), hint.to_owned())) } else { Ok(()) }
 }
 
 /// Which rewards are successes, and what an answer without a verdict is worth.
@@ -67,7 +67,7 @@ fn check_reward(it: &Settings) -> Checked {
 fn check_sampling(it: &Settings) -> Checked {
     decoding(&it.sampling).check().map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
-        Problem::new(&format!("sampling.{}", it.field), what, "`hapo recipe` lists every key")
+        refused(&format!("sampling.{}", it.field), what, "`hapo recipe` lists every key")
     })?;
     let stops = !it.sampling.stop.iter().any(String::is_empty);
     range("sampling.stop", stops, "strings of at least one character", "an empty one")
@@ -100,17 +100,14 @@ fn check_rollouts(it: &Settings) -> Checked {
 fn check_data(it: &Settings) -> Checked {
     let data = &it.data;
     let names = |it: &dyn Display, key: &str, list: &str| {
-        Problem::new(key, it.to_string(), format!("`hapo list {list}` names them"))
+        refused(key, it.to_string(), format!("`hapo list {list}` names them"))
     };
     if data.template != AUTO {
         let template = data.template_choice().check();
         template.map_err(|it| names(&it, "data.template", "templates"))?;
     }
     if hapo_net::reward::is_own(&data.grader) {
-        hapo_net::reward::check(&data.grader).map_err(|it| {
-            let hint = it.how_to_mend().map(ToString::to_string);
-            Problem::new("data.grader", it.to_string(), hint.unwrap_or_default())
-        })?;
+        hapo_net::reward::check(&data.grader).map_err(|it| it.at("data.grader"))?;
     } else {
         hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
     }
@@ -144,7 +141,7 @@ fn check_eval(it: &EvalSection) -> Checked {
     let decoding = Decoding::at_temperature(it.temperature as f32, Truncation::NONE);
     decoding.map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
-        Problem::new("eval.temperature", what, "0 takes the most likely token")
+        refused("eval.temperature", what, "0 takes the most likely token")
     })?;
     let differ = it.temperature > 0.0 || it.k == 1;
     range("eval.k", differ, "1 with eval.temperature = 0, which draws nothing", it.k)
@@ -158,7 +155,7 @@ pub(super) fn levels(names: &[String]) -> Checked<Vec<(String, u32)>> {
             .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
         return Ok(hard.collect());
     }
-    let bad = |what: String| Problem::new("data.levels", what, "for example \"multiply:6\"");
+    let bad = |what: String| refused("data.levels", what, "for example \"multiply:6\"");
     let parse = |name: &String| {
         let parts = name.split_once(':');
         let parts = parts.and_then(|(family, level)| Some((family, level.parse().ok()?)));
@@ -192,7 +189,7 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
         _ => {
             let hint = "name a model folder with model.path, or a shape with [model.init]";
             let what = "expected exactly one of `path` and `init`";
-            Err(Problem::new("model", what, hint))
+            Err(refused("model", what, hint))
         }
     }
 }
@@ -206,7 +203,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
     if let Some(Err(error)) = it.data.columns.as_ref().map(|columns| columns.check(grades)) {
         let hint =
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
-        return Err(Problem::new("data.columns", error.to_string(), hint));
+        return Err(refused("data.columns", error.to_string(), hint));
     }
     let has_no_answers = it.data.train == DataSource::Corpus && method.samples();
     let hint = "use data.train = \"builtin\", or method = \"sft\"";
@@ -221,14 +218,12 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
         return (registered.build)(registered.name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
             let hint = "the method's own settings are those it was registered with";
-            Problem::new(&key, problem, hint)
+            refused(&key, problem, hint)
         });
     };
     let settings = method_settings(it, entry, own)?;
-    entry.build(&settings).map_err(|it| {
-        let hint = "`hapo recipe` has the tables of single methods";
-        Problem::new(it.place().unwrap_or_default(), it.problem(), hint)
-    })
+    let hint = "`hapo recipe` has the tables of single methods";
+    entry.build(&settings).map_err(|it| it.hint(hint))
 }
 
 fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
@@ -242,7 +237,7 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
     let read = serde_path_to_error::deserialize(Value::Table(tables));
     let mut settings: MethodSettings = read.map_err(|it| {
         let (what, hint) = explain(it.inner().message());
-        Problem::new(&it.path().to_string(), what, hint)
+        refused(&it.path().to_string(), what, hint)
     })?;
     settings.group_size = it.sampling.group_size;
     settings.advantage = it.advantage;
@@ -263,8 +258,10 @@ pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
     }
 }
 
-/// Refuses a pick by scores where a prefix is shown before there are scores.
-pub(super) fn check_pick(it: &Settings, method: &Method) -> Checked {
+pub(super) fn check_method(it: &Settings, method: &Method) -> Checked {
+    let is_bad = !method.takes_negative_rewards && it.reward.wrong < 0.0;
+    let what = format!("`{}` cannot learn from rewards below 0", method.name);
+    refuse_if(is_bad, "reward.wrong", what, "write 0, or take method = \"grpo\"")?;
     let is_early = it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes;
     let what = "a prefix is shown before the weights of the step could score whole trajectories";
     refuse_if(is_early, "teacher.pick", what, "use pick = \"random\" or \"shortest\"")
@@ -287,7 +284,7 @@ pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<Mod
                 (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
             };
             let hint = "name its folder with reference.path";
-            Err(Problem::new("reference.path", what, hint))
+            Err(refused("reference.path", what, hint))
         }
     }
 }
@@ -300,12 +297,6 @@ fn source_of(path: &str) -> ModelSource {
     let named = which.iter().find_map(|(word, which)| Some((stage.strip_suffix(word)?, *which)));
     let (name, which) = named.unwrap_or((stage, StageCheckpoint::Settled));
     ModelSource::Stage(name.to_owned(), which)
-}
-
-pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
-    let is_bad = !method.takes_negative_rewards && it.reward.wrong < 0.0;
-    let what = format!("`{}` cannot learn from rewards below 0", method.name);
-    refuse_if(is_bad, "reward.wrong", what, "write 0, or take method = \"grpo\"")
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
@@ -330,15 +321,11 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
         "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
     let hint = "use importance_ratio_level = \"token\"";
     refuse_if(is_bad, "loss.importance_ratio_level", what, hint)?;
-    check_slot_rule(&gate, hapo.slot).map_err(|it| {
-        let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
-        Problem::new("hapo.slot", it.to_string(), hint)
-    })?;
+    let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
+    check_slot_rule(&gate, hapo.slot).map_err(|it| it.at("hapo.slot").hint(hint))?;
     // The schedule is built when the data are known; what it would refuse is refused here.
-    Schedule::new(&gate, it.sampling.group_size, 1).map_err(|it| {
-        let hint = "`hapo recipe hapo` lists the gate's keys";
-        Problem::new("hapo", it.to_string(), hint)
-    })?;
+    let hint = "`hapo recipe hapo` lists the gate's keys";
+    Schedule::new(&gate, it.sampling.group_size, 1).map_err(|it| it.at("hapo").hint(hint))?;
     let settings = GateSettings {
         discount: hapo.discount,
         exposures: hapo.exposures,
@@ -356,7 +343,7 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
 /// The settings of the gates that are no tables.
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     let rule = hapo.gate.0;
-    let missing = |key: &str, is_missing: bool, hint: &str| {
+    let missing = |key: &str, is_missing: bool, hint: &'static str| {
         let what = format!("hapo.gate = \"{}\" needs it", rule.name);
         refuse_if(is_missing && rule.reads.iter().any(|it| key.ends_with(it)), key, what, hint)
     };
@@ -368,7 +355,7 @@ fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     refuse_if(replaces, "sampling.dynamic_sampling", what, "use dynamic_sampling = 0")
 }
 
-fn not_gateable(method: &Method) -> Problem {
+fn not_gateable(method: &Method) -> Refusal {
     let gateable = METHODS.iter().filter(|it| {
         let built = it.build(&MethodSettings::default());
         built.is_ok_and(|it| it.plan.can_be_gated || it.is_plain_host())
@@ -387,7 +374,7 @@ fn not_gateable(method: &Method) -> Problem {
     } else {
         format!("`{name}` decides by itself what enters, which leaves nothing to the gate")
     };
-    Problem::new("hapo", what, hint)
+    refused("hapo", what, hint)
 }
 
 fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
@@ -395,7 +382,7 @@ fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
         (Some(_), Some(_)) => {
             let what = "expected one of `success_limit` and `gamma0`, got both";
             let hint = "m and γ0 say the same thing twice: keep one";
-            Err(Problem::new("hapo", what, hint))
+            Err(refused("hapo", what, hint))
         }
         (limit, None) => Ok(Threshold::Derived { success_limit: limit.unwrap_or(0) }),
         (None, Some(gamma0)) => Ok(Threshold::Manual { gamma0 }),
@@ -411,7 +398,7 @@ fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
         (AnnealingMode::Sigmoid, None) => {
             let what = "annealing needs the epoch at which the teacher leaves";
             let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
-            Err(Problem::new("hapo.turn_off_epoch", what, hint))
+            Err(refused("hapo.turn_off_epoch", what, hint))
         }
     }
 }
@@ -425,7 +412,7 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         normaliser: if method.samples() {
             loss.normaliser.of(it.sampling.max_new_tokens)
         } else {
-            Normaliser::TokenMean
+            Normaliser::TOKEN_MEAN
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,

@@ -19,11 +19,39 @@ use hapo_verify::{DEFAULT_GRADER, Extraction};
 use serde::{Deserialize, Serialize};
 
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
-use super::scope::Scope;
 use super::values::{
     AUTO, DataSource, GateName, HintSource, InjectionName, LearningRateSchedule, LoraInit,
     LoraTargets, MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
 };
+
+/// Which recipes read a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Every,
+    Rollouts,
+    Samples,
+    Teacher,
+    MixedGroups,
+    Trace,
+    Operator,
+    Hints,
+    Slot,
+    Memory,
+    Annealed,
+    Task,
+    Files,
+    Corpus,
+    Rendered,
+    Answers,
+    Verdicts,
+    CustomReward,
+    Reference,
+    Entropy,
+    Kl,
+    Served,
+    Corrected,
+    AllWeights,
+}
 
 /// A key of a recipe.
 #[derive(Clone, Copy, Debug)]

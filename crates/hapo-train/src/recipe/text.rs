@@ -48,19 +48,6 @@ impl Overrides {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) key: String,
-    pub(super) what: String,
-    pub(super) hint: String,
-}
-
-impl Problem {
-    pub(super) fn new(key: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { key: key.to_owned(), what: what.into(), hint: hint.into() }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct KeyOrigin {
     /// The file with line and column, or the override.
@@ -100,7 +87,7 @@ impl Document {
                     "method" => "`hapo list methods` names them: method = \"grpo\"",
                     _ => "`hapo recipe` lists every key",
                 };
-                return Err(self.error(Problem::new(key, what, hint)));
+                return Err(self.error(&refused(key, what, hint)));
             }
         }
         let mut table = self.table.clone();
@@ -109,7 +96,7 @@ impl Document {
         let settings: Settings =
             serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
                 let (what, hint) = explain(it.inner().message());
-                self.error(Problem::new(&it.path().to_string(), what, hint))
+                self.error(&refused(&it.path().to_string(), what, hint))
             })?;
         let method = settings.method.name();
         let own = own.into_iter().find(|it| it.0 == method);
@@ -118,7 +105,7 @@ impl Document {
             Some(Value::Table(own)) => Ok((settings, own)),
             Some(_) => {
                 let hint = format!("write [{method}] above the method's own keys");
-                Err(self.error(Problem::new(method, "expected a table", hint)))
+                Err(self.error(&refused(method, "expected a table", hint)))
             }
         }
     }
@@ -147,10 +134,12 @@ impl Document {
         places.filter(move |(key, _)| is_it(key))
     }
 
-    pub(super) fn error(&self, problem: Problem) -> Refusal {
-        let at = self.place(&problem.key).map(|it| it.at.clone());
-        let origin = at.unwrap_or_else(|| self.origin.clone());
-        refused_recipe(origin, &problem.key, problem.what, problem.hint)
+    /// The refusal of a key, its place, with the place at which it is written.
+    pub(super) fn error(&self, refusal: &Refusal) -> Refusal {
+        let key = refusal.place().unwrap_or_default();
+        let origin = self.place(key).map_or(&self.origin, |it| &it.at);
+        let hint = refusal.how_to_mend().unwrap_or("`hapo recipe` lists every key").to_owned();
+        refused_recipe(origin, key, refusal.problem(), hint)
     }
 
     pub(super) fn how_to_unset(&self, key: &str) -> String {
@@ -219,6 +208,15 @@ fn keys_below(path: &str, value: &Value) -> Vec<String> {
         all.extend(table.iter().flat_map(|it| keys_below(&format!("{path}.{}", it.0), it.1)));
     }
     all
+}
+
+/// The refusal of a key, for [`Document::error`].
+pub(super) fn refused(
+    key: &str,
+    what: impl Into<Cow<'static, str>>,
+    hint: impl Into<Cow<'static, str>>,
+) -> Refusal {
+    Refusal::input(what).at(key).hint(hint)
 }
 
 pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

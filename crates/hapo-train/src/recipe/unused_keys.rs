@@ -5,8 +5,7 @@ use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
 use super::rules::needs_of;
-use super::scope::Scope;
-use super::sections::{SECTIONS, Settings, path_of};
+use super::sections::{SECTIONS, Scope, Settings, path_of};
 use super::values::DataSource;
 
 /// A key, or the table of a method, that a recipe does not read.

@@ -14,7 +14,6 @@ use hapo_core::{
     found_at, hex,
 };
 use hapo_kernels::{Cpu, Device};
-use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
 use hapo_run::{Metrics, Preflight, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
@@ -23,11 +22,10 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
 use crate::engine::engines::{Engines, LocalSampler, Sampler, TRAINING, naming_memory_keys};
-use crate::engine::scorer::{LocalScorer, Scorer};
-use crate::engine::server::{PublishedFiles, ServerSampler};
+use crate::engine::scorer::Scorer;
+use crate::engine::server::ServerSampler;
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::engine::trainer_files::ModelFiles;
-use crate::engine::trainer_files::{hash_of_weights, published_hash_of};
+use crate::engine::trainer_files::{ModelFiles, hash_of_weights, published_hash_of};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
@@ -69,15 +67,13 @@ pub struct Run<D: Device = Cpu> {
     plan: RunPlan,
     pub(crate) learner: Trainer<D>,
     sampler: Box<dyn Sampler<Model<D>>>,
-    reference: Option<Box<dyn Scorer>>,
+    reference: Option<Scorer<D>>,
     method: Gated,
     source: Source,
     grader: RunGrader,
     verifier: Verifier,
     rollouts: RolloutLog,
-    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
-    /// The folder of the base, and the fingerprint of its weights.
-    base: (String, String),
+    files: ModelFiles,
     inputs: Inputs,
     validation: Option<Validation>,
     steps_done: u64,
@@ -96,7 +92,7 @@ const ROWS_DEPEND: &str = "a row of a product has other bits among other rows on
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
     pub fn new(plan: &RunPlan, threads: usize) -> Result<Self> {
-        Self::on(Cpu::computing(threads, plan.recipe().compute())?, plan)
+        Self::on(Cpu::computing(threads, plan.recipe().compute)?, plan)
     }
 }
 
@@ -112,12 +108,12 @@ impl<D: Device> Run<D> {
         plan.sources.check(recipe)?;
         let (model_source, context) = (plan.model()?, plan.context());
         let reference = open_reference(&device, plan)?;
-        let lora = recipe.lora().map(|it| (it, recipe.seed()));
+        let lora = recipe.lora.as_ref().map(|it| (it, recipe.seed));
         let purpose = lora.map_or(Use::Change, |(section, seed)| Use::Adapter(section, seed));
         let Opened { loaded, base } = match &model_source {
             ModelSource::Folder(path) => lora::open(path, context, device, purpose)?,
             ModelSource::Init(init) => {
-                let mut loaded = init_model(init, context, recipe.seed(), device)?;
+                let mut loaded = init_model(init, context, recipe.seed, device)?;
                 if let Some((section, seed)) = lora {
                     lora::begin(&mut loaded.model, section, seed)?;
                 }
@@ -139,7 +135,7 @@ impl<D: Device> Run<D> {
         let grader = plan.grader()?;
         let source =
             load_source(recipe, &plan.sources.train_files(recipe), &chat_format, grader.get())?;
-        let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
+        let longest = source.longest_prompt() + (context - recipe.data.max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         laps.lap("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
@@ -170,24 +166,29 @@ impl<D: Device> Run<D> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-        if let Some(hash) = method.method().foreign.as_ref().and_then(|it| it.code_hash()) {
+        if let Some(hash) = method.method.foreign.as_ref().and_then(|it| it.code_hash()) {
             inputs.set("method", hash);
         }
-        let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
-        let checkpointing = recipe.optim().activation_checkpointing;
-        let tokenizer_files = chat_format.trained_files(tokenizer_files, name)?;
+        let moments = Moments::held_in(recipe.optim.moments, &model, recipe.seed)?;
+        let checkpointing = recipe.optim.activation_checkpointing;
+        let named = recipe.model.path.as_ref().filter(|it| !it.starts_with("stage:"));
+        let files = ModelFiles {
+            base: [named.unwrap_or(&base).clone(), base, fingerprint],
+            dtype: recipe.model.dtype,
+            tokenizer_files: chat_format.trained_files(tokenizer_files, name)?,
+        };
         model.set_eos(&chat_format.stop);
         let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
-        if recipe.metrics().kl_every > 0 {
+        if recipe.metrics.kl_every > 0 {
             learner.keep_initial()?;
         }
         laps.lap("moments");
-        let sampler = sampler_of(plan, &chat_format, [&base, &fingerprint], &tokenizer_files)?;
+        let sampler = sampler_of(plan, &chat_format, &files)?;
         Ok(Self {
             laps,
             learner,
             sampler,
-            reference: reference.map(|it| Box::new(it.scorer) as Box<dyn Scorer>),
+            reference: reference.map(|it| it.scorer),
             method,
             source,
             verifier: Verifier {
@@ -196,13 +197,12 @@ impl<D: Device> Run<D> {
                 workers: grader.get().workers(),
             },
             grader,
-            rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
-            tokenizer_files,
-            base: (base, fingerprint),
+            rollouts: RolloutLog::new(chat_format, recipe.metrics.rollouts_every),
+            files,
             inputs,
             validation: None,
             steps_done: 0,
-            memory: Memory::default().limited_to(recipe.sampling().remembered_tokens),
+            memory: Memory::default().limited_to(recipe.sampling.remembered_tokens),
             shown: BTreeSet::new(),
             warnings,
             plan: plan.clone(),
@@ -221,42 +221,30 @@ impl<D: Device> Run<D> {
     }
 }
 
-/// What samples: this process, or a server. `base` is the folder and the fingerprint of the base of an adapter.
+/// What samples: this process, or a server.
 fn sampler_of<D: Device>(
     plan: &RunPlan,
     chat_format: &Arc<ChatFormat>,
-    base: [&str; 2],
-    tokenizer_files: &[(&'static str, Vec<u8>)],
+    files: &ModelFiles,
 ) -> Result<Box<dyn Sampler<Model<D>>>> {
-    let (recipe, section) = (plan.recipe(), plan.recipe().rollouts());
-    let stop_strings = recipe.sampling().stop.clone();
+    let (recipe, section) = (plan.recipe(), &plan.recipe().rollouts);
+    let stop_strings = recipe.sampling.stop.clone();
     let Some(server) = &section.server else {
         let (chat_format, meter) = (chat_format.clone(), Meter::default());
         return Ok(Box::new(LocalSampler { chat_format, stop_strings, meter }));
     };
-    let [folder, fingerprint] = base;
-    // Our own server samples what is trained, bit for bit.
-    let is_own = section.engine == RolloutEngine::Hapo;
-    let files = PublishedFiles {
-        base: [base_name(recipe, folder), folder, fingerprint].map(str::to_owned),
-        dtype: if is_own { Dtype::F32 } else { recipe.settings().model.dtype },
-        tokenizer_files: tokenizer_files.to_vec(),
-    };
+    let mut files = files.clone();
+    if section.engine == RolloutEngine::Hapo {
+        // Our own server samples what is trained, bit for bit.
+        files.dtype = Dtype::F32;
+    }
     let tokens = plan.batching().micro_batch_tokens;
     Ok(Box::new(ServerSampler::new(server, section, files, stop_strings, tokens)?))
 }
 
-/// The name of an adapter's base in `folder`: that of the recipe, where it has one.
-fn base_name<'a>(recipe: &'a Recipe, folder: &'a str) -> &'a str {
-    match recipe.settings().model.path.as_deref() {
-        Some(it) if !it.starts_with("stage:") => it,
-        _ => folder,
-    }
-}
-
 /// The second model of a run (D38).
 struct Reference<D: Device> {
-    scorer: LocalScorer<D>,
+    scorer: Scorer<D>,
     tokenizer: Tokenizer,
     hash: String,
 }
@@ -273,7 +261,7 @@ fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Refere
     inputs.set(WEIGHTS, hash_of_weights(&loaded.model));
     let text = serde_json::to_string(&inputs).expect("hashes are plain data");
     Ok(Some(Reference {
-        scorer: LocalScorer::new(loaded.model, plan.batching().micro_batch_tokens),
+        scorer: Scorer::new(loaded.model, plan.batching().micro_batch_tokens),
         tokenizer: loaded.tokenizer,
         hash: hex(Sha256::digest(text)),
     }))
@@ -297,7 +285,7 @@ impl<D: Device> Reference<D> {
 }
 
 fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
-    let (asked, got) = (recipe.compute(), device.caps().compute);
+    let (asked, got) = (recipe.compute, device.caps().compute);
     if asked == got {
         return Ok(());
     }
@@ -309,7 +297,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
 fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
     let recipe = plan.recipe();
-    let KvMemory::Bytes(bytes) = recipe.sampling().kv_memory else {
+    let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else {
         return Ok(());
     };
     for one in longest_sequences(recipe, plan.eval_sets()) {
@@ -361,7 +349,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
 
 fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let recipe = plan.recipe();
-    let group_size = recipe.sampling().group_size;
+    let group_size = recipe.sampling.group_size;
     let method = recipe.method().clone();
     let gated = match recipe.gate() {
         None => Gated::bare(method, group_size),
@@ -422,7 +410,7 @@ impl<D: Device> Run<D> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
-        if let Some(foreign) = &self.method.method().foreign {
+        if let Some(foreign) = &self.method.method.foreign {
             foreign.recall(&self.memory);
         }
         let task = Task {
@@ -436,14 +424,14 @@ impl<D: Device> Run<D> {
         let engines = Engines {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),
-            reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
-            rescoring: self.plan.recipe().rollouts().correction().map(|_| self.plan.batching()),
+            reference: self.reference.as_mut(),
+            rescoring: self.plan.recipe().rollouts.correction().map(|_| self.plan.batching()),
         };
         Some((task, engines, &mut self.rollouts))
     }
 
     pub(crate) fn steps(&self) -> u64 {
-        self.plan.recipe().steps()
+        self.plan.recipe().steps
     }
 
     pub(crate) fn grader(&self) -> &dyn hapo_verify::Grader {
@@ -452,7 +440,7 @@ impl<D: Device> Run<D> {
 
     /// Tells how far sampling and training are.
     pub fn set_meter(&mut self, meter: &Meter) {
-        self.learner.set_meter(meter.clone());
+        self.learner.meter = meter.clone();
         self.sampler.set_meter(meter.clone());
     }
 
@@ -500,10 +488,11 @@ impl<D: Device> Run<D> {
         if self.source.prompts().is_some() {
             metrics.set("teacher/distinct", self.shown.len() as f64);
         }
-        if let Some(bytes) = self.learner.peak_bytes() {
+        let device = self.learner.model.device();
+        if let Some(bytes) = device.peak_bytes() {
             metrics.set("memory/gpu_peak", bytes as f64);
         }
-        if let Some(products) = self.learner.refused_products() {
+        if let Some(products) = device.refused_products() {
             metrics.set("sampler/refused_products", products as f64);
         }
         self.steps_done = step.0;
@@ -519,7 +508,7 @@ impl<D: Device> Run<D> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
-        if let Some(problem) = self.method.method().foreign.as_ref().and_then(|it| it.failure()) {
+        if let Some(problem) = self.method.method.foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
@@ -545,7 +534,7 @@ impl<D: Device> Run<D> {
 
     /// The gate over the run, as `gate.json` keeps it; none for a bare method.
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.method.schedule()?.table_of_ranges(self.plan.recipe().steps());
+        let table = self.method.schedule()?.table_of_ranges(self.plan.recipe().steps);
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
@@ -577,7 +566,7 @@ impl<D: Device> Run<D> {
         let same_rows = self.inputs.has_rows_of(&state.inputs);
         if self.method.remembers() && same_rows {
             let memory = checkpoint::read_memory(folder)?;
-            self.memory = memory.limited_to(self.plan.recipe().sampling().remembered_tokens);
+            self.memory = memory.limited_to(self.plan.recipe().sampling.remembered_tokens);
         }
         self.shown = if same_rows { state.shown.clone() } else { BTreeSet::new() };
         self.learner.restore(folder, state.updates)?;
@@ -606,7 +595,7 @@ impl<D: Device> Run<D> {
         let engines = &mut Engines {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),
-            reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
+            reference: self.reference.as_mut(),
             // No ratio is taken to an evaluation.
             rescoring: None,
         };
@@ -666,20 +655,10 @@ impl<D: Device> Run<D> {
         }
     }
 
-    /// The base in an adapter's folder: the name that others know it by, where the recipe has it.
-    fn base(&self) -> AdapterNote<'_> {
-        let (folder, fingerprint) = (&self.base.0, &self.base.1);
-        AdapterNote { base: base_name(self.plan.recipe(), folder), folder, fingerprint }
-    }
-
     fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             learner: &self.learner,
-            files: ModelFiles {
-                base: self.base(),
-                dtype: self.plan.recipe().settings().model.dtype,
-                tokenizer_files: &self.tokenizer_files,
-            },
+            files: &self.files,
             state,
             memory: self.method.remembers().then_some(&self.memory),
         }

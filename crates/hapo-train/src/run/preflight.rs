@@ -20,11 +20,6 @@ use crate::problems::prompts::{Prompt, PromptTable};
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
 
-/// True if an answer counts only in a box or behind words that announce it.
-fn asks_for_marks(extraction: Extraction) -> bool {
-    matches!(extraction, Extraction::Boxed | Extraction::Announced)
-}
-
 /// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
 /// nothing.
 /// `begins` is told how many prompts and responses before it starts.
@@ -45,7 +40,9 @@ pub(crate) fn preflight<D: Device>(
     let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
     begins(chosen.len(), chosen.len() * task.group_size());
     let verifier = task.verifier.reliable();
-    let seeks_answers = seeks_answers && asks_for_marks(recipe.data().extraction);
+    // An answer counts only in a box or behind words that announce it.
+    let is_marked = matches!(recipe.data.extraction, Extraction::Boxed | Extraction::Announced);
+    let seeks_answers = seeks_answers && is_marked;
     let started = Instant::now();
     // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
     let requests = requests(&chosen, task.group_size());
@@ -103,9 +100,9 @@ pub(crate) fn preflight<D: Device>(
             share(teachers.iter().sum(), teachers.len()),
             teachers.iter().copied().max().unwrap_or(0),
         ),
-        limit: recipe.sampling().max_new_tokens,
+        limit: recipe.sampling.max_new_tokens,
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
-            + training * per_step * recipe.optim().passes as f64 / groups.len().max(1) as f64,
+            + training * per_step * recipe.optim.passes as f64 / groups.len().max(1) as f64,
         steps,
         state_bytes: learner.state_bytes(),
         resident_bytes: memory::resident_bytes().unwrap_or(0),

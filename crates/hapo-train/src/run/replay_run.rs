@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<String> {
 /// Computes step `step` of the run in `run_dir` again, on the CPU.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
     let plan = RunPlan::settle_in(run_dir, &recipe_of(run_dir)?, Sources::default())?;
-    replay_run_on(Cpu::computing(threads, plan.recipe().compute())?, &plan, run_dir, step)
+    replay_run_on(Cpu::computing(threads, plan.recipe().compute)?, &plan, run_dir, step)
 }
 
 /// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `plan` is of the recipe
@@ -117,7 +117,7 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 
 /// The kept trajectories as groups, through the gate again.
 fn groups_of<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     lines: &[RolloutLine],
     step: Step,

@@ -19,10 +19,10 @@ use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::checkpoint::stage_output::Start;
 use crate::checkpoint::{self, CheckpointStore};
 use crate::grading::no_reward;
-use crate::observe::early_stopping::EarlyStopping;
+use crate::observe::best::{EarlyStopping, Score};
 use crate::observe::guard::Guard;
+use crate::observe::logged;
 use crate::observe::meter::Meter;
-use crate::observe::score::Score;
 use crate::observe::tensorboard::Events;
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::{ModelSource, Recipe};
@@ -94,7 +94,7 @@ pub fn train(
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(Cpu::computing(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
+    train_on(Cpu::computing(threads, plan.recipe().compute)?, plan, run_dir, resume, observer)
 }
 
 pub fn train_on<D: Device>(
@@ -145,7 +145,7 @@ fn train_locked<D: Device>(
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some(outcome) = finished_before(files, recipe, &found)? {
         let last = &found.checkpoint.as_ref().expect("a finished run has a checkpoint").0;
-        for it in checkpoint::clean_up(run_dir, recipe.checkpoint().keep, last)? {
+        for it in checkpoint::clean_up(run_dir, recipe.checkpoint.keep, last)? {
             observer.warning(&it);
         }
         return Ok(outcome);
@@ -189,7 +189,7 @@ fn train_locked<D: Device>(
         observer.warning(&format!("the file as it was is {}", it.display()));
     }
     if first == 0 && observer.wants_preflight() {
-        look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
+        look_ahead(&mut run, recipe.metrics.preflight, files, observer)?;
     }
     let start = match first {
         0 => evaluate_start(&mut run, plan, run_dir, observer)?,
@@ -203,7 +203,7 @@ fn train_locked<D: Device>(
         run_dir,
         resolved: &resolved,
         events: Events::open(run_dir, first, &resolved)?,
-        guard: Guard::new(recipe.guard(), &history),
+        guard: Guard::new(&recipe.guard, &history),
         early_stopping,
         saves: policy != ResumePolicy::Measure,
         score,
@@ -211,7 +211,7 @@ fn train_locked<D: Device>(
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
         shelf: CheckpointStore::new(
             run_dir,
-            recipe.checkpoint().keep,
+            recipe.checkpoint.keep,
             found.checkpoint.as_ref().map(|it| &it.0),
         ),
         saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
@@ -221,11 +221,7 @@ fn train_locked<D: Device>(
 }
 
 /// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
-fn finished_before(
-    files: RunFolder<'_>,
-    recipe: &Recipe,
-    found: &Found,
-) -> Result<Option<Outcome>> {
+fn finished_before(files: RunFolder, recipe: &Recipe, found: &Found) -> Result<Option<Outcome>> {
     let Some((state, folder)) = &found.checkpoint else {
         return Ok(None);
     };
@@ -233,9 +229,11 @@ fn finished_before(
     let start = Start::read(files.0)?;
     let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
     let stopped_early = looks.and_then(|it| it.ended());
-    let all_done = state.step >= recipe.steps() && !lacks_evaluation(recipe, state.step, &history);
+    let all_done = state.step >= recipe.steps && !lacks_evaluation(recipe, state.step, &history);
     let finished = all_done || stopped_early.is_some();
-    record_early_end(files, state.step, stopped_early.as_deref())?;
+    if let Some(because) = stopped_early.clone() {
+        EarlyEnd { step: state.step, because }.write(files)?;
+    }
     Ok(finished.then(|| Outcome {
         steps: state.step,
         steps_now: 0,
@@ -258,8 +256,8 @@ fn so_far<'a>(
     let mut score = Score::new(recipe.best_metric());
     let complete = history.len() - usize::from(lacks_evaluation);
     for (index, line) in history.iter().enumerate() {
-        let is_best = early_stopping.as_mut().is_some_and(|it| it.add_line(line));
-        score.add_line(line);
+        let is_best = early_stopping.as_mut().is_some_and(|it| it.add(&logged(line)));
+        score.add(&logged(line));
         let is_due = line["step"].as_u64().is_some_and(|step| recipe.saves_after(step));
         if is_best || is_due && index < complete {
             score.take();
@@ -275,16 +273,8 @@ fn lacks_evaluation(recipe: &Recipe, steps_done: u64, history: &[Value]) -> bool
     is_due && last.is_some_and(|it| it.get("eval/avg@k").is_none())
 }
 
-/// Keeps why a run has ended early, for who reads its folder.
-fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> Result<()> {
-    let Some(because) = because else {
-        return Ok(());
-    };
-    EarlyEnd { step, because: because.to_owned() }.write(files)
-}
-
 /// Makes the files that are written once.
-fn prepare_folder<D: Device>(files: RunFolder<'_>, run: &Run<D>, resolved: &str) -> Result<()> {
+fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
     EarlyEnd::forget(files)?;
@@ -327,7 +317,7 @@ fn evaluate_start<D: Device>(
 fn look_ahead<D: Device>(
     run: &mut Run<D>,
     prompts: usize,
-    files: RunFolder<'_>,
+    files: RunFolder,
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let begins = |prompts, responses| observer.preflight_begins(prompts, responses);
@@ -370,7 +360,7 @@ impl Session<'_> {
         lacks_evaluation: bool,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
-        let (first, steps) = (run.steps_done(), self.recipe.steps());
+        let (first, steps) = (run.steps_done(), self.recipe.steps);
         let mut stopped_by = None;
         observer.steps_begin();
         if lacks_evaluation {
@@ -397,7 +387,7 @@ impl Session<'_> {
             }
             if let Some(alarm) = self.guard.alarm(&metrics) {
                 observer.warning(&format!("step {step}: {alarm}"));
-                stopped_by = self.recipe.guard().stop.then_some(alarm);
+                stopped_by = self.recipe.guard.stop.then_some(alarm);
             }
             stopped_early = self.ended_early();
             let stop = observer.stop_requested() || stopped_by.is_some();
@@ -407,7 +397,9 @@ impl Session<'_> {
             }
         }
         run.grader.get().finish().map_err(|it| no_reward(&it))?;
-        record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
+        if let Some(because) = stopped_early.clone() {
+            EarlyEnd { step: run.steps_done(), because }.write(RunFolder(self.run_dir))?;
+        }
         Ok(Outcome {
             steps: run.steps_done(),
             steps_now: run.steps_done() - first,
@@ -457,8 +449,9 @@ impl Session<'_> {
     }
 
     fn count(&mut self, metrics: &Metrics) {
-        self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(metrics));
-        self.score.add(metrics);
+        let number = |name: &str| metrics.get(name);
+        self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(&number));
+        self.score.add(&number);
     }
 
     /// Why the run ends before its last step.
@@ -475,7 +468,7 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let step = run.steps_done();
-        let is_last = step == self.recipe.steps() || self.ended_early().is_some();
+        let is_last = step == self.recipe.steps || self.ended_early().is_some();
         let due = is_last || self.is_best || self.recipe.saves_after(step);
         if !self.saves || !(due || stop) {
             return Ok(());

@@ -34,14 +34,14 @@ impl Validation {
         grader: &dyn Grader,
     ) -> Result<Option<Self>> {
         let recipe = plan.recipe();
-        let Some(eval) = recipe.eval() else {
+        let Some(eval) = recipe.eval.as_ref() else {
             return Ok(None);
         };
         let limits = PromptLimits {
-            prompt_tokens: recipe.data().max_prompt_tokens,
+            prompt_tokens: recipe.data.max_prompt_tokens,
             response_tokens: recipe.eval_max_tokens(),
-            success_at: recipe.success_at(),
-            overlong: recipe.data().overlong,
+            success_at: recipe.reward.success_at,
+            overlong: recipe.data.overlong,
             hints: None,
             traces: 0,
             grades: true,
@@ -109,7 +109,7 @@ impl Validation {
             max_new_tokens: recipe.eval_max_tokens(),
             ..sample_settings(recipe, &verifier, RngStream::Validate, Step(0))
         };
-        let completions = recipe.eval().map_or(1, |eval| eval.k);
+        let completions = recipe.eval.as_ref().map_or(1, |eval| eval.k);
         let mut scores = Vec::with_capacity(self.sets.len());
         for (_, table) in &self.sets {
             let prompts: Vec<&Prompt> = table.prompts.iter().collect();
@@ -125,7 +125,7 @@ impl Validation {
         metrics.set("eval/avg@k", mean(|it| it.average));
         metrics.set("eval/pass@k", mean(|it| it.pass));
         metrics.set("eval/truncated", mean(|it| it.truncated));
-        if recipe.keeps_fields() || recipe.settings().reward.wrong != 0.0 {
+        if recipe.keeps_fields() || recipe.reward.wrong != 0.0 {
             metrics.set("eval/reward", mean(|it| it.reward));
         }
         if scores.len() > 1 {

@@ -7,16 +7,17 @@ use std::borrow::Cow;
 
 use hapo_core::{
     Candidate, Context, Credit, Gated, GroupSoFar, GroupStats, Growth, Member, Memory, MixedGroup,
-    PromptId, Refusal, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, Step,
-    TokenScores,
+    PromptId, Refusal, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
+    Step, TokenScores, rollouts_to_sample,
 };
 use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
+use hapo_verify::in_order;
 
 use super::clock::Clock;
 use crate::Result;
 use crate::engine::engines::Engines;
-use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
+use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, Prompt, PromptTable};
@@ -39,7 +40,7 @@ pub(crate) fn sample_settings<'a>(
     rng_stream: RngStream,
     step: Step,
 ) -> SampleSettings<'a> {
-    let (sampling, chat_format) = (recipe.sampling(), &verifier.chat_format);
+    let (sampling, chat_format) = (&recipe.sampling, &verifier.chat_format);
     SampleSettings {
         decoding: recipe.decoding(),
         stop: &chat_format.stop,
@@ -47,7 +48,7 @@ pub(crate) fn sample_settings<'a>(
         max_sequences: sampling.max_sequences,
         kv_memory: sampling.kv_memory,
         usable_vocab: chat_format.tokenizer.vocab_size(),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         rng_stream,
         step: step.0,
     }
@@ -60,12 +61,12 @@ impl<'a> Task<'a> {
 
     /// Ends a step whose method could not answer.
     pub(crate) fn require_answer(&self) -> Result<()> {
-        let failure = self.method.method().foreign.as_ref().and_then(|it| it.failure());
+        let failure = self.method.method.foreign.as_ref().and_then(|it| it.failure());
         failure.map_or(Ok(()), |problem| Err(Refusal::input(problem)))
     }
 
     pub(crate) fn group_size(&self) -> usize {
-        self.plan.recipe().sampling().group_size
+        self.plan.recipe().sampling.group_size
     }
 
     /// The offer for a prompt's group, with its scores by the weights of the step.
@@ -85,21 +86,21 @@ impl<'a> Task<'a> {
             scores,
             slot: self.slot(step),
         };
-        offer.picking(self.plan.recipe().settings().teacher.pick, prompt)
+        offer.picking(self.plan.recipe().teacher.pick, prompt)
     }
 
     /// The gate's decision for each group of a round, in order.
     pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
-            let can_help = self.method.can_help(&self.offer(group.prompt(), step, &[]));
+            let can_help = self.method.help.has_any(&self.offer(group.prompt(), step, &[]));
             GroupStats::of(group, policy.truncated, policy.wrong, can_help)
         });
         self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
     }
 
     pub(crate) fn slot(&self, step: Step) -> Slot {
-        Slot { rule: self.method.slot(), seed: self.plan.recipe().seed(), step }
+        Slot { rule: self.method.slot, seed: self.plan.recipe().seed, step }
     }
 }
 
@@ -118,7 +119,7 @@ struct NextPart {
 
 /// Samples and scores the groups of some prompts until their method asks for nothing more.
 pub(super) fn grow<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     prompts: &[&Prompt],
     step: Step,
@@ -126,14 +127,14 @@ pub(super) fn grow<D: Device>(
 ) -> Result<Vec<ScoredGroup>> {
     let mut groups: Vec<_> = prompts.iter().map(|prompt| ScoredGroup::empty(prompt.id)).collect();
     let mut open = vec![false; groups.len()];
-    for part in 0..task.method.needs().parts {
+    for part in 0..task.method.help.needs.parts {
         if part == 1 {
             open = task.open(&groups, step);
         }
         let mut asked = Vec::new();
         for (index, (prompt, group)) in prompts.iter().zip(&groups).enumerate() {
-            let next = Next { part, step, is_open: open[index] };
-            asked.extend(ask(task, prompt, group, next)?.map(|it| NextPart { index, ..it }));
+            let next = ask(task, prompt, group, Next { part, step, is_open: open[index] })?;
+            asked.extend(next.map(|it| NextPart { index, ..it }));
         }
         if asked.is_empty() {
             break;
@@ -175,26 +176,26 @@ struct Next {
 
 /// The next part of one group by its method; nothing where it is complete.
 fn ask(
-    task: Task<'_>,
+    task: Task,
     prompt: &Prompt,
     group: &ScoredGroup,
     Next { part, step, is_open }: Next,
 ) -> Result<Option<NextPart>> {
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
-    let limit = recipe.sampling().max_new_tokens;
+    let limit = recipe.sampling.max_new_tokens;
     let tokenizer = &chat_format.tokenizer;
     let growing = GroupSoFar {
         group,
         part,
-        size: task.method.rollouts(task.group_size(), prompt.teacher()),
+        size: rollouts_to_sample(task.method.slot, task.group_size(), prompt.teacher()),
         teachers: task.offer(prompt.id, step, &[]).teachers,
         hints: prompt.hints.len(),
         is_open,
         at: task.method.moment(step),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         ends_paragraph: &|token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n")),
     };
-    let growth = task.method.grow(&growing);
+    let growth = (task.method.help.grow)(&growing);
     task.require_answer()?;
     let Growth::Sample(wanted) = growth else {
         return Ok(None);
@@ -241,29 +242,33 @@ impl NextPart {
             context: self.context,
             privileged: self.privileged.clone(),
         };
-        sampled.group.rollouts().iter().map(response).collect()
+        sampled.group.rollouts.iter().map(response).collect()
     }
 }
 
-/// Groups with a verdict on every rollout; `first` of each is the number of its first rollout among those of its prompt.
-pub(crate) fn score(
+/// Groups with a verdict on every rollout, each beside the number of its first rollout among those of its prompt.
+pub(super) fn score(
     groups: Vec<(&Prompt, SampledGroup, usize)>,
     verifier: &Verifier,
     step: Step,
     answers: &mut AnswerCounts,
 ) -> Result<Vec<ScoredGroup>> {
-    let ungraded = groups.iter().map(|(prompt, group, first)| Ungraded {
-        prompt: prompt.id,
-        gold: prompt.gold.as_ref(),
-        rollouts: group.rollouts(),
-        first: *first,
+    let each = groups.iter().flat_map(|(prompt, group, first)| {
+        let rollouts = group.rollouts.iter().zip(*first as u64..);
+        rollouts.map(|(it, number)| (prompt.gold.as_ref(), it, prompt.id.0, number))
     });
-    let graded = verifier.grade(&ungraded.collect::<Vec<_>>(), step)?;
-    let scored = groups.into_iter().zip(graded).map(|((_, group, _), graded)| {
+    let each: Vec<_> = each.collect();
+    let graded = in_order(verifier.workers, &each, |&(gold, it, prompt, rollout)| {
+        verifier.grade(gold, it, RngCounter { step: step.0, prompt, rollout, position: 0 })
+    })?;
+    let mut graded = graded.into_iter();
+    let of_group = |(_, group, _): (&Prompt, SampledGroup, usize)| {
+        let graded: Vec<_> = graded.by_ref().take(group.rollouts.len()).collect();
         answers.add(&graded);
-        verifier.score(group, graded)
-    });
-    Ok(scored.collect())
+        let graded = graded.into_iter().map(|it| (it.reward, it.verdict)).collect();
+        group.score_with_rewards(graded, verifier.policy.success_at)
+    };
+    Ok(groups.into_iter().map(of_group).collect())
 }
 
 /// A group after the gate, with the method's credit and its tokens.

@@ -34,7 +34,7 @@ use scores::{attach_reference, scores_of, scores_of_offers};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
 pub(crate) fn rollout_step<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     log: &mut RolloutLog,
     step: Step,
@@ -48,7 +48,7 @@ pub(crate) fn rollout_step<D: Device>(
         let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
         batch.add(credited(task, engines, mixed, step)?);
         batch.dropped += dropped;
-        if round > plan.recipe().sampling().dynamic_sampling as u64 {
+        if round > plan.recipe().sampling.dynamic_sampling as u64 {
             break;
         }
         let missing = batch.without_signal();
@@ -65,7 +65,8 @@ pub(crate) fn rollout_step<D: Device>(
     batch.clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, plan.batching());
     let measure = || learner.kl_to_initial(&groups, batching);
-    let kl = plan.measures_kl(step).then(measure).transpose()?;
+    let every = plan.recipe().metrics.kl_every;
+    let kl = (every > 0 && step.0.is_multiple_of(every)).then(measure).transpose()?;
     batch.clock.lap("kl");
     let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
@@ -116,7 +117,7 @@ pub(crate) fn score(
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
 pub(crate) fn mix<D: Device>(
-    task: Task<'_>,
+    task: Task,
     learner: &mut Trainer<D>,
     scored: Vec<ScoredGroup>,
     step: Step,
@@ -136,7 +137,7 @@ pub(crate) fn mix<D: Device>(
 
 /// The credit of groups by the method, and their tokens.
 pub(crate) fn credited<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     groups: Vec<MixedGroup>,
     step: Step,
@@ -149,7 +150,7 @@ pub(crate) fn credited<D: Device>(
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, step, &scores);
         attach_reference(&mut credit, &scores, task.plan.recipe().loss());
-        if let Some(correction) = task.plan.recipe().rollouts().correction() {
+        if let Some(correction) = task.plan.recipe().rollouts.correction() {
             let members = group.members().iter().zip(&mut credit);
             let sampled = members.filter_map(|(member, spans)| Some((member.sampled()?, spans)));
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
@@ -179,7 +180,7 @@ fn require_one_advantage(credited: &[Credited]) -> Result<()> {
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).
-fn tokens_of(task: Task<'_>, group: &MixedGroup, credit: &Credit) -> TokenGroup {
+fn tokens_of(task: Task, group: &MixedGroup, credit: &Credit) -> TokenGroup {
     let recipe = task.plan.recipe();
     let prompt = task.table.prompt(group.prompt()).tokens.clone();
     let truncated = task.verifier.policy.truncated;

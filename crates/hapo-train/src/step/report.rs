@@ -11,7 +11,7 @@ use crate::observe::stats::Stats;
 use crate::pack::is_moved;
 
 pub(super) fn step(
-    task: Task<'_>,
+    task: Task,
     batch: &Batch,
     (stats, kl): (&Stats, Option<f64>),
     step: Step,
@@ -33,10 +33,10 @@ pub(super) fn step(
     gate(&mut metrics, batch, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
-    if let Some(correction) = task.plan.recipe().rollouts().correction() {
+    if let Some(correction) = task.plan.recipe().rollouts.correction() {
         mismatch(&mut metrics, batch, correction);
     }
-    if task.plan.recipe().sampling().dynamic_sampling > 0 {
+    if task.plan.recipe().sampling.dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
     let moved = |member: &Member| is_moved(member, task.method.trained_behind(member));
@@ -95,7 +95,7 @@ fn gate(metrics: &mut Metrics, batch: &Batch, method: &Gated, step: Step) {
     let interventions = batch.sampled().map(|it| it.0.intervention());
     let open = interventions.filter(|it| *it != Intervention::GateClosed).count();
     metrics.set("gate/open", open as f64);
-    if method.rule().is_table {
+    if method.rule.is_table {
         let limit = method.success_limit(step);
         metrics.set("gate/threshold", method.threshold(step));
         metrics.set("gate/success_limit", f64::from(limit.get()));

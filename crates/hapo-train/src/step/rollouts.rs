@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Context, Credit, Member, MixedGroup, PolicyMember, Span, Step, Term, Verdict};
+use hapo_core::{Context, Credit, Member, MixedGroup, PolicyMember, Step, Term, Verdict};
 use hapo_run::{Role, RolloutLine, RolloutWriter, RunFolder, create_folder};
 use hapo_sampler::ChatFormat;
 
@@ -57,7 +57,11 @@ impl RolloutLog {
                 matches!(it.role, Role::Policy | Role::Helped | Role::Replayed)
             };
             for line in of_group.iter_mut().filter(trained) {
-                line.advantage = advantage_of(&credit[line.slot]);
+                // A of the first span with one, the mean over its tokens.
+                line.advantage = credit[line.slot].iter().find_map(|it| match &it.term {
+                    Term::Policy { advantage, .. } => Some(advantage.mean()),
+                    Term::Teacher { .. } => None,
+                });
             }
             if let Some(first) = of_group.first_mut() {
                 first.rendered = text(&prompt.tokens)?;
@@ -88,14 +92,6 @@ fn markdown(line: &RolloutLine) -> String {
     )
 }
 
-/// A of the first span with one, the mean over its tokens.
-fn advantage_of(spans: &[Span]) -> Option<f64> {
-    spans.iter().find_map(|it| match &it.term {
-        Term::Policy { advantage, .. } => Some(advantage.mean()),
-        Term::Teacher { .. } => None,
-    })
-}
-
 /// A reward that does not follow from its verdict.
 fn graded_reward(reward: f64, verdict: &Verdict) -> Option<f64> {
     (reward != verdict.reward()).then_some(reward)
@@ -121,8 +117,6 @@ fn lines_of(
             injected: group.injected(),
             completion: text(tokens)?,
             tokens: tokens.to_vec(),
-            prefix: 0,
-            log_probs: Vec::new(),
             ended: true,
             verdict: Verdict::Correct,
             ..RolloutLine::default()

@@ -21,7 +21,7 @@ use crate::pack::privileged_prompt;
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
 /// no choice.
 pub(super) fn scores_of_offers<D: Device>(
-    task: Task<'_>,
+    task: Task,
     learner: &mut Trainer<D>,
     groups: &[ScoredGroup],
     open: &[bool],
@@ -74,12 +74,12 @@ fn answer_in(chat_format: &ChatFormat, trace: &[u32]) -> Result<Range<usize>> {
 
 /// The scores of the groups in which something reads them.
 pub(crate) fn scores_of<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let mut scores = of_reference(task, engines, groups)?;
-    if task.method.needs().scores_members {
+    if task.method.help.needs.scores_members {
         let own = of_weights(task, engines.learner, groups)?;
         scores.iter_mut().zip(own).for_each(|(scores, own)| scores.own = own);
     }
@@ -88,14 +88,14 @@ pub(crate) fn scores_of<D: Device>(
 
 /// Members behind the prompts that the method names for each, by the weights of the step.
 fn of_weights<D: Device>(
-    task: Task<'_>,
+    task: Task,
     learner: &mut Trainer<D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Vec<TokenScores>>> {
     let mut read = Vec::new();
     for group in groups {
         for (index, member) in group.members().iter().enumerate() {
-            let context = task.method.scored_behind(group, index);
+            let context = (task.method.method.scored_behind)(group, index);
             let prompt = context.map(|it| rendered(task, group, it)).transpose()?;
             read.push(prompt.map(|it| (it, member.tokens())));
         }
@@ -109,7 +109,7 @@ fn of_weights<D: Device>(
 
 /// The responses behind their prompts, by the weights of the step.
 fn by_weights<'a, D: Device>(
-    task: Task<'_>,
+    task: Task,
     learner: &mut Trainer<D>,
     read: impl Iterator<Item = &'a (Vec<u32>, &'a [u32])>,
 ) -> Result<Vec<TokenScores>> {
@@ -121,7 +121,7 @@ fn by_weights<'a, D: Device>(
     learner.score(&requests, batching)
 }
 
-fn rendered(task: Task<'_>, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {
+fn rendered(task: Task, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {
     let prompt = task.table.prompt(group.prompt());
     match context {
         Context::Plain => Ok(prompt.tokens.clone()),
@@ -136,7 +136,7 @@ fn rendered(task: Task<'_>, group: &MixedGroup, context: Context) -> Result<Vec<
 
 /// Every member behind the prompt that it is trained on behind, by the second model; none without one.
 fn of_reference<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
@@ -146,7 +146,7 @@ fn of_reference<D: Device>(
     let inverse_temperature = task.plan.batching().inverse_temperature;
     let has_kl = task.plan.recipe().loss().kl.is_some();
     let is_scored = |group: &MixedGroup| has_kl || task.method.reads_scores(group);
-    let requests: Vec<ScoreRequest<'_>> = groups
+    let requests: Vec<ScoreRequest> = groups
         .iter()
         .filter(|group| is_scored(group))
         .flat_map(|group| {

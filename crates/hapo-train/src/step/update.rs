@@ -15,20 +15,24 @@ pub(crate) fn update<D: Device>(
     plan: &RunPlan,
     step: Step,
 ) -> Result<Stats> {
-    let (optim, batching) = (plan.recipe().optim(), plan.batching());
+    let (optim, batching) = (&plan.recipe().optim, plan.batching());
     let per_mini_batch = match optim.mini_batch_prompts {
         0 => groups.len().max(1),
         prompts => prompts,
     };
     let mut stats = Stats::default();
     let later = groups.get(per_mini_batch..).unwrap_or_default();
+    let every = plan.recipe().metrics.gap_every;
+    // The trainer's own numbers have no gap (D41).
+    let is_sampled = plan.recipe().rollouts.correction().is_none();
+    let is_measured = is_sampled && every > 0 && (step.0 - 1).is_multiple_of(every);
     // Of one mini-batch it is measured by the update itself.
-    let gap = (later.is_empty() || plan.measures_gap(step))
+    let gap = (later.is_empty() || is_measured)
         .then(|| learner.sampler_gap(later, batching))
         .transpose()?;
     learner.rescore(groups, batching)?;
     let (mut updates, mut learning_rate) = (0, 0.0);
-    let meter = learner.meter();
+    let meter = learner.meter.clone();
     let parts = optim.passes * groups.len().div_ceil(per_mini_batch);
     for pass in 0..optim.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
@@ -45,7 +49,7 @@ pub(crate) fn update<D: Device>(
     let response_tokens = responses.map(|it| it.response.len()).sum();
     match gap {
         // The recorded numbers are the trainer's own; the sampler's gap is one of the batch's numbers (D41).
-        _ if plan.recipe().rollouts().correction().is_some() => stats.forget(SAMPLER_GAP),
+        _ if plan.recipe().rollouts.correction().is_some() => stats.forget(SAMPLER_GAP),
         Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
             stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
         }
@@ -78,7 +82,7 @@ pub(crate) fn update_once<D: Device>(
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
     let learning_rate = optimizer.learning_rate;
-    learner.apply(optimizer, norm, plan.recipe().optim().max_grad_norm)?;
+    learner.apply(optimizer, norm, plan.recipe().optim.max_grad_norm)?;
     if !learner.weights_are_finite()? {
         let problem = format!(
             "the weights overflow in an update of step {}, at a learning rate of {learning_rate:e}",

@@ -10,9 +10,8 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
-use crate::engine::trainer::Batching;
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::pack::{Sequence, TokenGroup, pack};
+use crate::pack::{Batching, Sequence, TokenGroup, pack};
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
@@ -27,6 +26,10 @@ fn fixture(threads: usize) -> Model<Cpu> {
 
 /// Four groups of four sequences of unlike lengths; in every second one the last is the teacher's. The
 /// old log-probabilities are those of the model, moved a little.
+fn batches_of(micro_batch_tokens: usize) -> Batching {
+    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+}
+
 fn groups() -> Vec<TokenGroup> {
     let model = fixture(1);
     let vocab = model.config().vocab_size as u64;
@@ -54,7 +57,7 @@ fn groups() -> Vec<TokenGroup> {
         .collect();
     let mut tape = Tape::new(ActivationCheckpointing::None);
     let mut rng = CounterRng::new(5, RngStream::Generate, counter(99));
-    for batch in pack(&groups.clone(), 1 << 20, 1.0, |_, _| true) {
+    for batch in pack(&groups.clone(), batches_of(1 << 20), |_, _| true) {
         let log_probs = tape.forward(&model, &batch.packed).unwrap().log_probs;
         for (g, s, targets) in batch.spans {
             let sequence = &mut groups[g].sequences[s];
@@ -214,7 +217,9 @@ fn a_rescored_ratio_is_taken_to_the_weights_before_the_first_update() {
     // What the same weights say alone, behind the same prompts.
     let mut alone = with(Ratio::Rescored);
     let mut tape = Tape::new(ActivationCheckpointing::None);
-    for batch in pack(&alone.clone(), 1, 1.0, |group, it| group.has_signal && !it.is_teacher()) {
+    for batch in
+        pack(&alone.clone(), batches_of(1), |group, it| group.has_signal && !it.is_teacher())
+    {
         let log_probs = tape.forward(&fixture(1), &batch.packed).unwrap().log_probs;
         for (g, s, targets) in batch.spans {
             alone[g].sequences[s].old_log_probs = log_probs[targets].to_vec();
@@ -469,7 +474,7 @@ fn every_mini_recipe_runs() {
         let path = entry.unwrap().path();
         let name = path.display().to_string();
         for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
-            let mini_batch = recipe.optim().mini_batch_prompts.min(2);
+            let mini_batch = recipe.optim.mini_batch_prompts.min(2);
             let mut keys = vec![
                 format!("model.init={TINY}"),
                 "data.prompts=32".to_owned(),

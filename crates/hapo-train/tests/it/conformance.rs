@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Clip, ImportanceRatioLevel, Loss, Normaliser, Span, Term, operator};
+use hapo_core::{
+    Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, Span, Term, operator,
+};
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Config, Decoder, Model, Rope};
 use hapo_train::pack::{Sequence, TokenGroup, pack};
@@ -15,6 +17,10 @@ use serde_json::{Value, json};
 const HIDDEN: usize = 64;
 /// Of the gradient: large, so that the change is not rounded away.
 const SCALE: f64 = 1e6;
+
+fn batches_of(micro_batch_tokens: usize) -> Batching {
+    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+}
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -64,10 +70,10 @@ fn loss_of(case: &Value) -> Option<Loss> {
         && hyper.get("teacher").is_none_or(|teacher| teacher == "luffy");
     let length = case["hyper"]["length"].as_u64().unwrap_or(12) as usize;
     let normaliser = match case["hyper"]["aggregate"].as_str()? {
-        "token-mean" => Normaliser::TokenMean,
-        "seq-mean-token-mean" => Normaliser::SequenceMean,
-        "seq-mean-token-sum-norm" => Normaliser::Constant { max_response: length },
-        "seq-mean-token-sum" => Normaliser::Constant { max_response: 1 },
+        "token-mean" => Normaliser::TOKEN_MEAN,
+        "seq-mean-token-mean" => NormaliserKind::SequenceMean.of(0),
+        "seq-mean-token-sum-norm" => NormaliserKind::Constant.of(length),
+        "seq-mean-token-sum" => NormaliserKind::Constant.of(1),
         _ => return None,
     };
     let level = match case["hyper"]["surrogate"].as_str()? {
@@ -180,7 +186,7 @@ fn group(case: &Value, row: usize) -> TokenGroup {
 fn budget(groups: &[TokenGroup], micro_batches: &[Vec<usize>]) -> Option<usize> {
     let wanted: Vec<usize> = micro_batches.iter().map(Vec::len).collect();
     (1..HIDDEN).find(|budget| {
-        let packed = pack(groups, *budget, 1.0, |_, _| true);
+        let packed = pack(groups, batches_of(*budget), |_, _| true);
         packed.iter().map(|micro_batch| micro_batch.spans.len()).eq(wanted.iter().copied())
     })
 }

@@ -23,7 +23,7 @@ impl Sampler<Model<Cpu>> for Lossy {
         let groups = requests.iter().zip(sampled).zip(self.kept);
         let lose = |((request, it), kept): ((&GroupRequest<'_>, Sampled), usize)| {
             let kept = kept.min(request.completions);
-            let rollouts = it.group.rollouts()[..kept].to_vec();
+            let rollouts = it.group.rollouts[..kept].to_vec();
             Sampled {
                 group: SampledGroup::new(request.prompt, request.completions, rollouts),
                 details: it.details[..kept].to_vec(),

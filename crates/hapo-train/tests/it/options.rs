@@ -2,9 +2,9 @@
 //! keys and reads what the run will do.
 
 use hapo_core::{
-    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, PromptId,
-    Rollout, SampledGroup, Schedule, Scores, Slot, SlotRule, Step, StepContext, TeacherWeight,
-    Threshold, Verdict, admit_teacher, apply_gate,
+    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, NormaliserKind,
+    PromptId, Rollout, SampledGroup, Schedule, Scores, Slot, SlotRule, Step, StepContext,
+    TeacherWeight, Threshold, Verdict, admit_teacher, apply_gate,
 };
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{Overrides, Recipe};
@@ -89,11 +89,11 @@ fn d7_d8_every_slot_rule_is_a_word() {
 
 #[test]
 fn d12_d13_advantages() {
-    let it = trapo("").settings().advantage;
+    let it = trapo("").advantage;
     assert!(!it.std && it.group == AdvantageGroup::Mixed);
-    let it = trapo("advantage = { std = true, group = \"policy-only\" }").settings().advantage;
+    let it = trapo("advantage = { std = true, group = \"policy-only\" }").advantage;
     assert!(it.std && it.group == AdvantageGroup::PolicyOnly);
-    let it = trapo("advantage.group = \"sampled\"").settings().advantage;
+    let it = trapo("advantage.group = \"sampled\"").advantage;
     assert_eq!(it.group, AdvantageGroup::Sampled);
 }
 
@@ -142,27 +142,24 @@ fn d15_teacher_weights() {
         ("\"0.5\"", TeacherWeight::Constant(0.5)),
         ("0", TeacherWeight::Constant(0.0)),
     ] {
-        assert_eq!(trapo(&format!("teacher.weight = {word}")).settings().teacher.weight, weight);
+        assert_eq!(trapo(&format!("teacher.weight = {word}")).teacher.weight, weight);
     }
 }
 
 #[test]
 fn d16_d17_normaliser_and_entropy_bonus() {
     let it = *trapo("sampling.max_new_tokens = 77").loss();
-    assert_eq!(it.normaliser, Normaliser::Constant { max_response: 77 });
+    assert_eq!(it.normaliser, NormaliserKind::Constant.of(77));
     assert_eq!(it.entropy_coef, 0.0);
     let it = trapo("loss = { normaliser = \"token-mean\", entropy_coef = 0.001 }");
     let it = it.loss();
-    assert_eq!((it.normaliser, it.entropy_coef), (Normaliser::TokenMean, 0.001));
+    assert_eq!((it.normaliser, it.entropy_coef), (Normaliser::TOKEN_MEAN, 0.001));
 }
 
 #[test]
 fn d18_d19_d20_kl_mini_batches_and_passes() {
     let it = trapo("metrics.kl_every = 5\noptim = { mini_batch_prompts = 64, passes = 2 }");
-    assert_eq!(
-        (it.metrics().kl_every, it.optim().mini_batch_prompts, it.optim().passes),
-        (5, 64, 2)
-    );
+    assert_eq!((it.metrics.kl_every, it.optim.mini_batch_prompts, it.optim.passes), (5, 64, 2));
 }
 
 #[test]
@@ -191,7 +188,7 @@ fn d22_prefixes_are_trapos_own() {
 
 #[test]
 fn d23_guards_and_the_warning_without_annealing() {
-    let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }").guard().clone();
+    let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }").guard.clone();
     assert!(it.stop && it.window == 5 && it.beta_rise == 0.1);
     let warned = |text: &str| trapo(text).warnings().join("\n").contains("positive feedback");
     assert!(warned("[hapo]\nannealing = \"off\""));
@@ -226,8 +223,8 @@ fn luffy_original_is_advantage_without_clip() {
     );
     let it = it.unwrap();
     assert_eq!(
-        (it.loss().clip, it.settings().teacher.weight),
-        (Clip::OFF, TeacherWeight::Advantage)
+        (it.loss().clip, it.teacher.weight),
+        (Clip { low: f64::INFINITY, high: f64::INFINITY }, TeacherWeight::Advantage)
     );
 }
 
@@ -236,13 +233,13 @@ fn the_extra_methods_are_a_key_each() {
     let grpo = |text: &str| resolve(&format!("method = \"grpo\"\n{text}")).unwrap();
     let dapo = grpo("loss.clip_high = 0.28\nsampling.dynamic_sampling = 3");
     assert_eq!(dapo.loss().clip, Clip { low: 0.2, high: 0.28 });
-    assert_eq!(dapo.sampling().dynamic_sampling, 3);
+    assert_eq!(dapo.sampling.dynamic_sampling, 3);
     let gspo =
         grpo("loss = { importance_ratio_level = \"sequence\", normaliser = \"sequence-mean\" }");
     let gspo = gspo.loss();
     assert_eq!(
         (gspo.importance_ratio_level, gspo.normaliser),
-        (ImportanceRatioLevel::Sequence, Normaliser::SequenceMean)
+        (ImportanceRatioLevel::Sequence, NormaliserKind::SequenceMean.of(0))
     );
     let chord = |text: &str| {
         let it = resolve(&format!("method = \"chord-{text}")).unwrap();

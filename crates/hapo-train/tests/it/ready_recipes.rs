@@ -23,12 +23,12 @@ fn planned(recipe: &Recipe, model: &str) -> String {
     let folder = repository("testdata/configs").join(model);
     let config = hapo_model::folder::read_config(&folder).unwrap().config;
     let lengths = Lengths {
-        prompt: recipe.data().max_prompt_tokens as f64 / 2.0,
-        response: recipe.sampling().max_new_tokens as f64 / 2.0,
+        prompt: recipe.data.max_prompt_tokens as f64 / 2.0,
+        response: recipe.sampling.max_new_tokens as f64 / 2.0,
     };
     let cpu = estimate(Workload::new(recipe, &config, &two_cores()), lengths);
     assert!(cpu.fits, "{}: {} bytes", recipe.name(), cpu.total_bytes);
-    let hours = cpu.step_seconds() * recipe.steps() as f64 / 3600.0;
+    let hours = cpu.step_seconds() * recipe.steps as f64 / 3600.0;
     format!(
         "# Planned: {:.1} GB of memory; a step takes {:.0} s, the run {hours:.1} h on two cores of 100 GFLOP/s.",
         cpu.total_bytes as f64 / 1e9,

@@ -30,7 +30,7 @@ fn recipes() -> Vec<PathBuf> {
 
 /// What a recipe comes to: one line per stage with the numbers that tell rows apart.
 fn summary(it: &Recipe) -> String {
-    let raw = it.settings();
+    let raw = it;
     let model = match it.model() {
         ModelSource::Folder(path) => path.clone(),
         ModelSource::Stage(name, _) => format!("stage:{name}"),
@@ -113,7 +113,7 @@ fn paper_presets_have_the_papers_numbers() {
     for size in ["3b", "7b"] {
         let load = |name: &str| {
             let path = root().join(format!("paper/{size}/{name}.toml"));
-            Recipe::load(&path, &Overrides::default()).unwrap().settings().clone()
+            Recipe::load(&path, &Overrides::default()).unwrap().clone()
         };
         for name in ROWS {
             let raw = load(name);
@@ -131,12 +131,12 @@ fn paper_presets_have_the_papers_numbers() {
         let sft = load("sft");
         assert_eq!((sft.optim.lr, sft.optim.warmup), (5e-5, 0.1));
         assert_eq!((sft.sampling.prompts_per_step, sft.steps), (32, 500));
-        let table1 = load("hapo-table1").hapo.unwrap();
+        let table1 = load("hapo-table1").hapo.clone().unwrap();
         assert_eq!(
             (table1.gamma0, table1.annealing),
             (Some("0.3".parse().unwrap()), AnnealingMode::Off)
         );
-        let method = load("hapo-method").hapo.unwrap();
+        let method = load("hapo-method").hapo.clone().unwrap();
         assert_eq!((method.success_limit, method.annealing), (Some(0), AnnealingMode::Sigmoid));
         assert_eq!(method.turn_off_epoch, Some("1.5".parse().unwrap()));
     }
@@ -186,13 +186,13 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
         Recipe::parse_stages(text, "two.toml", "two", &overrides).map_err(|it| it.to_string())
     };
     let stages = load(&[]).unwrap();
-    assert_eq!((stages[0].steps(), stages[1].steps()), (3, 7));
-    assert_eq!((stages[0].optim().lr, stages[1].optim().lr), (1e-4, 1e-4));
-    assert_eq!((stages[0].optim().warmup, stages[1].optim().warmup), (0.0, 0.5));
+    assert_eq!((stages[0].steps, stages[1].steps), (3, 7));
+    assert_eq!((stages[0].optim.lr, stages[1].optim.lr), (1e-4, 1e-4));
+    assert_eq!((stages[0].optim.warmup, stages[1].optim.warmup), (0.0, 0.5));
     assert_eq!(*stages[1].model(), ModelSource::Stage("a".to_owned(), StageCheckpoint::Settled));
     let stages = load(&["seed=9", "stage.b.steps=2"]).unwrap();
-    assert_eq!((stages[0].seed(), stages[1].seed()), (9, 9));
-    assert_eq!((stages[0].steps(), stages[1].steps()), (3, 2));
+    assert_eq!((stages[0].seed, stages[1].seed), (9, 9));
+    assert_eq!((stages[0].steps, stages[1].steps), (3, 2));
     let refused = load(&["stage.c.steps=2"]).unwrap_err();
     assert!(refused.contains("the recipe has no such stage"), "{refused}");
     let forward = text.replace("stage:a", "stage:b");

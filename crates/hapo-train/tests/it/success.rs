@@ -66,7 +66,7 @@ fn a_built_in_grader_gives_no_reward_above_one() {
     let parse = |level: &str| {
         let text = format!("method = \"grpo\"\nmodel.path = \"m\"\nreward.success_at = {level}\n");
         let recipe = Recipe::parse(&text, "r", &Overrides::default());
-        recipe.map(|it| it.success_at()).map_err(|it| it.to_string())
+        recipe.map(|it| it.reward.success_at).map_err(|it| it.to_string())
     };
     assert_eq!(parse("0.5").unwrap(), 0.5);
     for level in ["0", "1.5", "nan"] {

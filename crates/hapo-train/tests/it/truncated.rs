@@ -20,11 +20,11 @@ impl Sampler<Model<Cpu>> for Cutting {
     ) -> Result<Vec<Sampled>> {
         let mut sampled = self.inner.sample(weights, requests, settings)?;
         for it in &mut sampled {
-            let mut rollouts = it.group.rollouts().to_vec();
+            let mut rollouts = it.group.rollouts.clone();
             for (number, rollout) in rollouts.iter_mut().enumerate() {
                 rollout.ended &= !(self.cut)(number);
             }
-            let (prompt, asked) = (it.group.prompt(), rollouts.len());
+            let (prompt, asked) = (it.group.prompt, rollouts.len());
             it.group = hapo_core::SampledGroup::new(prompt, asked, rollouts);
         }
         Ok(sampled)

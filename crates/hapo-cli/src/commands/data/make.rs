@@ -48,9 +48,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let recipe = stages.last().expect("a recipe has a stage");
-    if recipe.data().train != DataSource::Builtin {
+    if recipe.data.train != DataSource::Builtin {
         return Err(bad_input(
-            format!("{}: data.train is {}", args.recipe.display(), recipe.data().train.name()),
+            format!("{}: data.train is {}", args.recipe.display(), recipe.data.train.name()),
             "only a recipe with data.train = \"builtin\" has problems that are made",
         ));
     }

@@ -48,7 +48,7 @@ impl Found<'_> {
         let prompts = chosen.template.summary.tokens_of_prompts;
         let lengths = hapo_train::plan::Lengths {
             prompt: prompts.map_or(64.0, |it| it.mean),
-            response: recipe.sampling().max_new_tokens as f64 / 2.0,
+            response: recipe.sampling.max_new_tokens as f64 / 2.0,
         };
         let workload = Workload::new(&recipe, &self.config, &self.device);
         workload.check()?;

@@ -12,8 +12,7 @@ use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
-use crate::isa::{Isa, fma, kernel};
-use crate::lanes::{Lanes, WIDTH, wide_kernel};
+use crate::lanes::{Lanes, WIDTH, fma, kernel};
 use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
 
@@ -234,7 +233,7 @@ impl<'a> HeadTask<'a> {
 
 kernel! {
     /// Columns of rows of bf16 numbers that are `width` long.
-    fn widen_rows<FMA>(from: &[f32], width: usize, columns: (usize, usize), to: &mut [f32]) {
+    fn widen_rows<V>(from: &[f32], width: usize, columns: (usize, usize), to: &mut [f32]) {
         let from: &[u16] = bytemuck::cast_slice(from);
         let (column, columns) = columns;
         for (to, from) in to.chunks_exact_mut(columns).zip(from.chunks_exact(width)) {
@@ -251,8 +250,7 @@ fn attend<const G: usize>(
     out: &mut [f32],
 ) {
     let keys = task.row.positions();
-    let isa = Isa::current();
-    cached_scores::<G>(isa, task, q, scores, wide);
+    cached_scores::<G>(task, q, scores, wide);
     new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
@@ -261,48 +259,40 @@ fn attend<const G: usize>(
         let (_, sum) = softmax_row(&mut scores[task.first..]);
         *inverse = 1.0 / sum;
     }
-    weighted_values::<G>(isa, task, scores, &inverse, wide, out);
+    weighted_values::<G>(task, scores, &inverse, wide, out);
 }
 
-wide_kernel! {
+kernel! {
     /// Scores of `G` heads against the keys of all pages, one chain over the width of a head.
     fn cached_scores<V, const G: usize>(
         task: &HeadTask,
         q: &[f32],
         scores: &mut [f32],
         wide: &mut [f32],
-    ) = cached_scores_body
-}
-
-#[inline(always)]
-fn cached_scores_body<V: Lanes, const G: usize>(
-    task: &HeadTask,
-    q: &[f32],
-    scores: &mut [f32],
-    wide: &mut [f32],
-) {
-    let mut first = 0;
-    for i in 0..task.runs() {
-        let run = task.run(i);
-        if first + run.len <= task.first {
-            first += run.len;
-            continue;
+    ) {
+        let mut first = 0;
+        for i in 0..task.runs() {
+            let run = task.run(i);
+            if first + run.len <= task.first {
+                first += run.len;
+                continue;
+            }
+            let (keys, len) = (task.keys(run, wide), run.len);
+            let scores = &mut scores[first..];
+            let mut j = 0;
+            while j < len {
+                let part = ScorePart { q, keys, first: j, len };
+                // Scores beyond `len` in a page are computed and dropped.
+                j += match len - j {
+                    left if G <= 4 && left > 2 * WIDTH => {
+                        score_block::<V, G, 4>(part, task.stride, scores)
+                    }
+                    left if left > WIDTH => score_block::<V, G, 2>(part, task.stride, scores),
+                    _ => score_block::<V, G, 1>(part, task.stride, scores),
+                };
+            }
+            first += len;
         }
-        let (keys, len) = (task.keys(run, wide), run.len);
-        let scores = &mut scores[first..];
-        let mut j = 0;
-        while j < len {
-            let part = ScorePart { q, keys, first: j, len };
-            // Scores beyond `len` in a page are computed and dropped.
-            j += match len - j {
-                left if G <= 4 && left > 2 * WIDTH => {
-                    score_block::<V, G, 4>(part, task.stride, scores)
-                }
-                left if left > WIDTH => score_block::<V, G, 2>(part, task.stride, scores),
-                _ => score_block::<V, G, 1>(part, task.stride, scores),
-            };
-        }
-        first += len;
     }
 }
 
@@ -348,7 +338,7 @@ fn score_block<V: Lanes, const G: usize, const N: usize>(
 
 kernel! {
     /// Scores against the row's own key.
-    fn new_scores<FMA, const G: usize>(
+    fn new_scores<V, const G: usize>(
         q: &[f32],
         k: &[f32],
         stride: usize,
@@ -359,14 +349,14 @@ kernel! {
         for g in 0..G {
             let mut sum = 0.0;
             for (&q, &k) in q[g * width..][..width].iter().zip(k) {
-                sum = fma::<FMA>(q, k, sum);
+                sum = fma::<V>(q, k, sum);
             }
             scores[g * stride + position] = sum;
         }
     }
 }
 
-wide_kernel! {
+kernel! {
     /// `out [G, width]` = Σ weight · value over all positions, one chain broken every [`CHAIN`].
     fn weighted_values<V, const G: usize>(
         task: &HeadTask,
@@ -374,26 +364,17 @@ wide_kernel! {
         inverse: &[f32; G],
         wide: &mut [f32],
         out: &mut [f32],
-    ) = weighted_values_body
-}
-
-#[inline(always)]
-fn weighted_values_body<V: Lanes, const G: usize>(
-    task: &HeadTask,
-    weights: &[f32],
-    inverse: &[f32; G],
-    wide: &mut [f32],
-    out: &mut [f32],
-) {
-    let mut column = 0;
-    let width = task.v.len();
-    while column < width {
-        let part = ValuePart { task, weights, column };
-        column += match width - column {
-            64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, wide, out),
-            32.. => value_block::<V, G, 2>(part, inverse, wide, out),
-            _ => value_block::<V, G, 1>(part, inverse, wide, out),
-        };
+    ) {
+        let mut column = 0;
+        let width = task.v.len();
+        while column < width {
+            let part = ValuePart { task, weights, column };
+            column += match width - column {
+                64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, wide, out),
+                32.. => value_block::<V, G, 2>(part, inverse, wide, out),
+                _ => value_block::<V, G, 1>(part, inverse, wide, out),
+            };
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::cpu::buffer::LINE;
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
 use crate::cpu::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::{exp_of, ln};
 use crate::shapes::{AttentionShape, SegmentRow};
 
@@ -49,89 +49,8 @@ pub(in crate::cpu) fn forward(
     let (out, log_sums) = (Shared::new(out), Shared::new(log_sums));
     cpu.for_tasks(tasks.len() * shape.kv_heads, |task| {
         let (segment, queries) = &tasks[task / shape.kv_heads];
-        let head = task % shape.kv_heads;
-        forward_task(shape, *segment, queries, head, [q, k, v], out, log_sums);
-    });
-}
-
-fn forward_task(
-    shape: AttentionShape,
-    segment: SegmentRow,
-    queries: &Range<usize>,
-    head: usize,
-    [q, k, v]: [&[f32]; 3],
-    out: Shared,
-    log_sums: Shared,
-) {
-    let (group, width) = (shape.group(), shape.head_dim);
-    let prefix = segment.prefix_len as usize;
-    let keys = prefix + queries.end;
-    let stride = keys.next_multiple_of(LINE);
-    let block_rows = QUERIES * group;
-    with_scratch(|scratch| {
-        let [kt, values, q_block, scores, o_block, inverse_sums] = parts(
-            scratch,
-            [
-                width * stride,
-                stride * width,
-                block_rows * width,
-                block_rows * stride,
-                block_rows * width,
-                block_rows,
-            ],
-        );
-        gather_transposed(shape, segment, keys, head, k, kt, stride);
-        gather(shape, segment, keys, head, v, values);
-        for first in queries.clone().step_by(QUERIES) {
-            let n = QUERIES.min(queries.end - first);
-            let limit = prefix + first + n;
-            let from = skipped(shape, prefix + first);
-            let rows = n * group;
-            gather_queries(shape, segment, first..first + n, head, q, shape.scale(), q_block);
-            attend_scores(rows, from..limit, width, q_block, kt, stride, scores);
-            for i in 0..n {
-                let valid = prefix + first + i + 1;
-                for g in 0..group {
-                    let row = &mut scores[(i * group + g) * stride..][..limit];
-                    let read = shape.first_read(valid - 1);
-                    row[from..read].fill(0.0);
-                    let (max, sum) = softmax_row(&mut row[read..valid]);
-                    row[valid..].fill(0.0);
-                    inverse_sums[i * group + g] = 1.0 / sum;
-                    let token = segment.start as usize + first + i;
-                    // SAFETY: a token and a head belong to one task.
-                    let log_sum =
-                        unsafe { log_sums.part(token * shape.heads + head * group + g, 1) };
-                    log_sum[0] = max + ln(sum);
-                }
-            }
-            product(
-                Product {
-                    m: rows,
-                    n: width,
-                    k: limit - from,
-                    left: Left { data: &scores[from..], row_stride: stride, step_stride: 1 },
-                    right: numbers(&values[from * width..], width),
-                    column: 0,
-                    add: false,
-                },
-                o_block.as_mut_ptr(),
-                width,
-            );
-            for i in 0..n {
-                let token = segment.start as usize + first + i;
-                // SAFETY: a token and a head belong to one task.
-                let out = unsafe {
-                    out.part(token * shape.q_dim() + head * group * width, group * width)
-                };
-                for g in 0..group {
-                    let o = &o_block[(i * group + g) * width..][..width];
-                    for (out, &o) in out[g * width..][..width].iter_mut().zip(o) {
-                        *out = o * inverse_sums[i * group + g];
-                    }
-                }
-            }
-        }
+        let head = Head { shape, segment: *segment, index: task % shape.kv_heads };
+        head.forward(queries, [q, k, v], out, log_sums);
     });
 }
 
@@ -160,10 +79,14 @@ pub(in crate::cpu) fn backward(
     let (dq, dk, dv) = (Shared::new(dq), Shared::new(dk), Shared::new(dv));
     cpu.for_tasks(prefix_groups.len() * shape.kv_heads, |task| {
         let prefix_group = prefix_groups[task / shape.kv_heads];
-        let head = task % shape.kv_heads;
-        for segment in prefix_group {
-            for i in 0..segment.len as usize {
-                let at = (segment.start as usize + i) * shape.kv_dim() + head * shape.head_dim;
+        let heads = prefix_group.iter().map(|&segment| Head {
+            shape,
+            segment,
+            index: task % shape.kv_heads,
+        });
+        for head in heads.clone() {
+            for i in 0..head.segment.len as usize {
+                let at = head.key(head.segment.prefix_len as usize + i);
                 // SAFETY: the rows of a prefix group and a head belong to one task.
                 unsafe {
                     dk.part(at, shape.head_dim).fill(0.0);
@@ -171,207 +94,207 @@ pub(in crate::cpu) fn backward(
                 }
             }
         }
-        for &segment in prefix_group {
-            backward_task(shape, segment, head, saved, dq, dk, dv);
-        }
+        heads.for_each(|head| head.backward(saved, dq, dk, dv));
     });
 }
 
-fn backward_task(
+/// A key/value head of a segment.
+#[derive(Clone, Copy)]
+struct Head {
     shape: AttentionShape,
     segment: SegmentRow,
-    head: usize,
-    saved: &Saved,
-    dq: Shared,
-    dk: Shared,
-    dv: Shared,
-) {
-    let (group, width) = (shape.group(), shape.head_dim);
-    let prefix = segment.prefix_len as usize;
-    let len = segment.len as usize;
-    let keys = prefix + len;
-    let stride = keys.next_multiple_of(LINE);
-    let block_rows = QUERIES * group;
-    with_scratch(|scratch| {
-        let [kt, vt, k, dk_local, dv_local, q, dout, p, dp, dq_block] = parts(
-            scratch,
-            [
-                width * stride,
-                width * stride,
-                stride * width,
-                stride * width,
-                stride * width,
-                block_rows * width,
-                block_rows * width,
-                block_rows * stride,
-                block_rows * stride,
-                block_rows * width,
-            ],
-        );
-        gather_transposed(shape, segment, keys, head, saved.qkv[1], kt, stride);
-        gather_transposed(shape, segment, keys, head, saved.qkv[2], vt, stride);
-        gather(shape, segment, keys, head, saved.qkv[1], k);
-        dk_local.fill(0.0);
-        dv_local.fill(0.0);
-        for first in (0..len).step_by(QUERIES) {
-            let n = QUERIES.min(len - first);
-            let limit = prefix + first + n;
-            let rows = n * group;
-            let block = first..first + n;
-            let from = skipped(shape, prefix + first);
-            gather_queries(shape, segment, block.clone(), head, saved.qkv[0], shape.scale(), q);
-            gather_queries(shape, segment, block, head, saved.dout, 1.0, dout);
-            attend_scores(rows, from..limit, width, q, kt, stride, p);
-            attend_scores(rows, from..limit, width, dout, vt, stride, dp);
-            for i in 0..n {
-                let token = segment.start as usize + first + i;
-                let valid = prefix + first + i + 1;
-                for g in 0..group {
-                    let at = i * group + g;
-                    let out_at = token * shape.q_dim() + (head * group + g) * width;
+    index: usize,
+}
+
+impl Head {
+    fn forward(
+        self,
+        queries: &Range<usize>,
+        [q, k, v]: [&[f32]; 3],
+        out: Shared,
+        log_sums: Shared,
+    ) {
+        let (shape, prefix) = (self.shape, self.segment.prefix_len as usize);
+        let (group, width) = (shape.group(), shape.head_dim);
+        let keys = prefix + queries.end;
+        let stride = keys.next_multiple_of(LINE);
+        let (all, block) = (stride * width, QUERIES * group);
+        let lens = [all, all, block * width, block * stride, block * width, block];
+        with_scratch(|scratch| {
+            let [kt, values, q_block, scores, o_block, inverse_sums] = parts(scratch, lens);
+            self.gather_transposed(keys, k, kt, stride);
+            self.gather(keys, v, values);
+            for first in queries.clone().step_by(QUERIES) {
+                let n = QUERIES.min(queries.end - first);
+                let limit = prefix + first + n;
+                let from = skipped(shape, prefix + first);
+                let rows = n * group;
+                self.gather_queries(first..first + n, q, shape.scale(), q_block);
+                attend_scores(rows, from..limit, width, q_block, kt, stride, scores);
+                for i in 0..n {
+                    let valid = prefix + first + i + 1;
                     let read = shape.first_read(valid - 1);
-                    p[at * stride..][from..read].fill(0.0);
-                    dp[at * stride..][from..read].fill(0.0);
-                    score_grad(
-                        saved.log_sums[token * shape.heads + head * group + g],
-                        &dout[at * width..][..width],
-                        &saved.out[out_at..][..width],
-                        valid - read,
-                        &mut p[at * stride..][read..limit],
-                        &mut dp[at * stride..][read..limit],
-                    );
+                    // SAFETY: a token and a head belong to one task.
+                    let log_sums = unsafe { log_sums.part(self.log_sum(first + i), group) };
+                    for (g, log_sum) in log_sums.iter_mut().enumerate() {
+                        let row = &mut scores[(i * group + g) * stride..][..limit];
+                        row[from..read].fill(0.0);
+                        let (max, sum) = softmax_row(&mut row[read..valid]);
+                        row[valid..].fill(0.0);
+                        inverse_sums[i * group + g] = 1.0 / sum;
+                        *log_sum = max + ln(sum);
+                    }
+                }
+                let (left, right) =
+                    (by_rows(&scores[from..], stride), (&values[from * width..], width));
+                multiply([rows, width, limit - from], left, right, false, (o_block, width));
+                for i in 0..n {
+                    // SAFETY: a token and a head belong to one task.
+                    let out = unsafe { out.part(self.query(first + i), group * width) };
+                    for (at, out) in (i * group..).zip(out.chunks_exact_mut(width)) {
+                        for (out, &o) in out.iter_mut().zip(&o_block[at * width..]) {
+                            *out = o * inverse_sums[at];
+                        }
+                    }
                 }
             }
-            product(
-                Product {
-                    m: rows,
-                    n: width,
-                    k: limit - from,
-                    left: Left { data: &dp[from..], row_stride: stride, step_stride: 1 },
-                    right: numbers(&k[from * width..], width),
-                    column: 0,
-                    add: false,
-                },
-                dq_block.as_mut_ptr(),
-                width,
-            );
-            for (weights, factor, sum) in
-                [(&*p, &*dout, &mut *dv_local), (&*dp, &*q, &mut *dk_local)]
-            {
-                product(
-                    Product {
-                        m: limit - from,
-                        n: width,
-                        k: rows,
-                        left: Left { data: &weights[from..], row_stride: 1, step_stride: stride },
-                        right: numbers(factor, width),
-                        column: 0,
-                        add: true,
-                    },
-                    sum[from * width..].as_mut_ptr(),
-                    width,
-                );
+        });
+    }
+
+    fn backward(self, saved: &Saved, dq: Shared, dk: Shared, dv: Shared) {
+        let (shape, prefix) = (self.shape, self.segment.prefix_len as usize);
+        let (group, width, len) = (shape.group(), shape.head_dim, self.segment.len as usize);
+        let keys = prefix + len;
+        let stride = keys.next_multiple_of(LINE);
+        let (all, read, scores) =
+            (stride * width, QUERIES * group * width, QUERIES * group * stride);
+        let lens = [all, all, all, all, all, read, read, scores, scores, read];
+        with_scratch(|scratch| {
+            let [kt, vt, k, dk_local, dv_local, q, dout, p, dp, dq_block] = parts(scratch, lens);
+            self.gather_transposed(keys, saved.qkv[1], kt, stride);
+            self.gather_transposed(keys, saved.qkv[2], vt, stride);
+            self.gather(keys, saved.qkv[1], k);
+            dk_local.fill(0.0);
+            dv_local.fill(0.0);
+            for first in (0..len).step_by(QUERIES) {
+                let n = QUERIES.min(len - first);
+                let limit = prefix + first + n;
+                let rows = n * group;
+                let from = skipped(shape, prefix + first);
+                self.gather_queries(first..first + n, saved.qkv[0], shape.scale(), q);
+                self.gather_queries(first..first + n, saved.dout, 1.0, dout);
+                attend_scores(rows, from..limit, width, q, kt, stride, p);
+                attend_scores(rows, from..limit, width, dout, vt, stride, dp);
+                for i in 0..n {
+                    let valid = prefix + first + i + 1;
+                    let read = shape.first_read(valid - 1);
+                    for g in 0..group {
+                        let at = i * group + g;
+                        p[at * stride..][from..read].fill(0.0);
+                        dp[at * stride..][from..read].fill(0.0);
+                        score_grad(
+                            saved.log_sums[self.log_sum(first + i) + g],
+                            &dout[at * width..][..width],
+                            &saved.out[self.query(first + i) + g * width..][..width],
+                            valid - read,
+                            &mut p[at * stride..][read..limit],
+                            &mut dp[at * stride..][read..limit],
+                        );
+                    }
+                }
+                let (left, right) = (by_rows(&dp[from..], stride), (&k[from * width..], width));
+                multiply([rows, width, limit - from], left, right, false, (dq_block, width));
+                for (weights, factor, sum) in
+                    [(&*p, &*dout, &mut *dv_local), (&*dp, &*q, &mut *dk_local)]
+                {
+                    let left = Left { data: &weights[from..], row_stride: 1, step_stride: stride };
+                    let to = (&mut sum[from * width..], width);
+                    multiply([limit - from, width, rows], left, (factor, width), true, to);
+                }
+                self.store_queries(first, &dq_block[..rows * width], dq);
             }
-            let token = segment.start as usize + first;
-            store_queries(shape, token, head, &dq_block[..rows * width], dq);
-        }
-        for (to, from) in [(dk, &*dk_local), (dv, &*dv_local)] {
-            add_keys(shape, segment, head, from, to);
-        }
-    });
-}
-
-/// Stores the gradients of a head's queries, of the rows from `token` on, with the scale that their scores had.
-fn store_queries(shape: AttentionShape, token: usize, head: usize, block: &[f32], dq: Shared) {
-    let len = shape.group() * shape.head_dim;
-    for (token, block) in (token..).zip(block.chunks_exact(len)) {
-        // SAFETY: a token and a head belong to one task.
-        let dq = unsafe { dq.part(token * shape.q_dim() + head * len, len) };
-        for (d, &b) in dq.iter_mut().zip(block) {
-            *d = b * shape.scale();
-        }
+            self.add_keys(dk_local, dk);
+            self.add_keys(dv_local, dv);
+        });
     }
-}
 
-/// Adds the gradients of a segment's keys, or of its values, to those of all rows.
-fn add_keys(shape: AttentionShape, segment: SegmentRow, head: usize, from: &[f32], to: Shared) {
-    let width = shape.head_dim;
-    for j in 0..(segment.prefix_len + segment.len) as usize {
-        let at = key_row(segment, j) * shape.kv_dim() + head * width;
-        // SAFETY: the rows of a prefix group and a head belong to one task.
-        let to = unsafe { to.part(at, width) };
-        for (t, &f) in to.iter_mut().zip(&from[j * width..][..width]) {
-            *t += f;
-        }
+    /// Where the queries of a position begin in packed rows.
+    fn query(self, position: usize) -> usize {
+        let token = self.segment.start as usize + position;
+        token * self.shape.q_dim() + self.index * self.shape.group() * self.shape.head_dim
     }
-}
 
-/// Packed row of key `j` of a segment.
-fn key_row(segment: SegmentRow, j: usize) -> usize {
-    let prefix = segment.prefix_len as usize;
-    if j < prefix { segment.prefix_start as usize + j } else { segment.start as usize + j - prefix }
-}
-
-/// `[keys, head_dim]`, zero beyond `keys`.
-fn gather(
-    shape: AttentionShape,
-    segment: SegmentRow,
-    keys: usize,
-    head: usize,
-    x: &[f32],
-    to: &mut [f32],
-) {
-    let width = shape.head_dim;
-    for (j, to) in to.chunks_exact_mut(width).enumerate() {
-        if j < keys {
-            let at = key_row(segment, j) * shape.kv_dim() + head * width;
-            to.copy_from_slice(&x[at..at + width]);
-        } else {
-            to.fill(0.0);
-        }
+    /// The same of the logarithms of their sums.
+    fn log_sum(self, position: usize) -> usize {
+        let token = self.segment.start as usize + position;
+        token * self.shape.heads + self.index * self.shape.group()
     }
-}
 
-/// `[head_dim, stride]`, zero beyond `keys`.
-fn gather_transposed(
-    shape: AttentionShape,
-    segment: SegmentRow,
-    keys: usize,
-    head: usize,
-    x: &[f32],
-    to: &mut [f32],
-    stride: usize,
-) {
-    let width = shape.head_dim;
-    for block in (0..keys).step_by(LINE) {
-        let n = LINE.min(keys - block);
-        for j in block..block + n {
-            let at = key_row(segment, j) * shape.kv_dim() + head * width;
-            for (d, &value) in x[at..at + width].iter().enumerate() {
-                to[d * stride + j] = value;
+    /// Where key `j` begins, those of the prefix in front.
+    fn key(self, j: usize) -> usize {
+        let SegmentRow { start, prefix_start, prefix_len, .. } = self.segment;
+        let prefix = prefix_len as usize;
+        let row = if j < prefix { prefix_start as usize + j } else { start as usize + j - prefix };
+        row * self.shape.kv_dim() + self.index * self.shape.head_dim
+    }
+
+    /// Stores the gradients of queries, of those of `first` and on, with the scale that their scores had.
+    fn store_queries(self, first: usize, block: &[f32], dq: Shared) {
+        let len = self.shape.group() * self.shape.head_dim;
+        for (position, block) in (first..).zip(block.chunks_exact(len)) {
+            // SAFETY: a token and a head belong to one task.
+            let dq = unsafe { dq.part(self.query(position), len) };
+            for (d, &b) in dq.iter_mut().zip(block) {
+                *d = b * self.shape.scale();
             }
         }
     }
-    for row in to.chunks_exact_mut(stride) {
-        row[keys..].fill(0.0);
-    }
-}
 
-/// `[positions · group, head_dim]`, times `scale`.
-fn gather_queries(
-    shape: AttentionShape,
-    segment: SegmentRow,
-    positions: Range<usize>,
-    head: usize,
-    x: &[f32],
-    scale: f32,
-    to: &mut [f32],
-) {
-    let wide = shape.group() * shape.head_dim;
-    for (i, to) in positions.zip(to.chunks_exact_mut(wide)) {
-        let at = (segment.start as usize + i) * shape.q_dim() + head * wide;
-        for (t, &value) in to.iter_mut().zip(&x[at..at + wide]) {
-            *t = value * scale;
+    /// Adds the gradients of a segment's keys, or of its values, to those of all rows.
+    fn add_keys(self, from: &[f32], to: Shared) {
+        let keys = (self.segment.prefix_len + self.segment.len) as usize;
+        for (j, from) in from.chunks_exact(self.shape.head_dim).take(keys).enumerate() {
+            // SAFETY: the rows of a prefix group and a head belong to one task.
+            let to = unsafe { to.part(self.key(j), from.len()) };
+            for (t, &f) in to.iter_mut().zip(from) {
+                *t += f;
+            }
+        }
+    }
+
+    /// `[keys, head_dim]`, zero beyond `keys`.
+    fn gather(self, keys: usize, x: &[f32], to: &mut [f32]) {
+        for (j, to) in to.chunks_exact_mut(self.shape.head_dim).enumerate() {
+            if j < keys {
+                to.copy_from_slice(&x[self.key(j)..][..to.len()]);
+            } else {
+                to.fill(0.0);
+            }
+        }
+    }
+
+    /// `[head_dim, stride]`, zero beyond `keys`.
+    fn gather_transposed(self, keys: usize, x: &[f32], to: &mut [f32], stride: usize) {
+        for block in (0..keys).step_by(LINE) {
+            for j in block..keys.min(block + LINE) {
+                let x = &x[self.key(j)..][..self.shape.head_dim];
+                for (d, &value) in x.iter().enumerate() {
+                    to[d * stride + j] = value;
+                }
+            }
+        }
+        for row in to.chunks_exact_mut(stride) {
+            row[keys..].fill(0.0);
+        }
+    }
+
+    /// `[positions · group, head_dim]`, times `scale`.
+    fn gather_queries(self, positions: Range<usize>, x: &[f32], scale: f32, to: &mut [f32]) {
+        let wide = self.shape.group() * self.shape.head_dim;
+        for (i, to) in positions.zip(to.chunks_exact_mut(wide)) {
+            for (t, &value) in to.iter_mut().zip(&x[self.query(i)..]) {
+                *t = value * scale;
+            }
         }
     }
 }
@@ -382,9 +305,21 @@ fn skipped(shape: AttentionShape, position: usize) -> usize {
     shape.first_read(position) / CHAIN * CHAIN
 }
 
-/// A right factor whose steps are `stride` apart.
-fn numbers(data: &[f32], stride: usize) -> Right<'_> {
-    Right::Numbers { data, step_stride: stride, column_stride: 1 }
+/// A left factor whose rows are `stride` apart.
+fn by_rows(data: &[f32], stride: usize) -> Left<'_> {
+    Left { data, row_stride: stride, step_stride: 1 }
+}
+
+/// `to [m, n]` = `left [m, k]` · `right [k, n]`, or that more; rows of both last are a stride apart.
+fn multiply(
+    [m, n, k]: [usize; 3],
+    left: Left,
+    (data, step_stride): (&[f32], usize),
+    add: bool,
+    (to, stride): (&mut [f32], usize),
+) {
+    let right = Right::Numbers { data, step_stride, column_stride: 1 };
+    product(Product { m, n, k, left, right, column: 0, add }, to.as_mut_ptr(), stride);
 }
 
 /// `[rows, keys]` scores, rows `stride` apart.
@@ -398,26 +333,14 @@ fn attend_scores(
     scores: &mut [f32],
 ) {
     assert!(rows * stride <= scores.len(), "scores hold the block");
-    let (first, n) = (keys.start, keys.len());
-    product(
-        Product {
-            m: rows,
-            n,
-            k: width,
-            left: Left { data: q, row_stride: width, step_stride: 1 },
-            right: numbers(&kt[first..], stride),
-            column: 0,
-            add: false,
-        },
-        scores[first..].as_mut_ptr(),
-        stride,
-    );
+    let (right, to) = ((&kt[keys.start..], stride), (&mut scores[keys.start..], stride));
+    multiply([rows, keys.len(), width], by_rows(q, width), right, false, to);
 }
 
 kernel! {
     /// Scores become probabilities, gradients of probabilities become gradients of scores; both are 0
     /// beyond `valid`.
-    fn score_grad<FMA>(
+    fn score_grad<V>(
         log_sum: f32,
         dout: &[f32],
         out: &[f32],
@@ -427,12 +350,12 @@ kernel! {
     ) {
         let mut mean = 0.0_f32;
         for (&d, &o) in dout.iter().zip(out) {
-            mean = fma::<FMA>(d, o, mean);
+            mean = fma::<V>(d, o, mean);
         }
         let (p_in, p_out) = p.split_at_mut(valid);
         let (dp_in, dp_out) = dp.split_at_mut(valid);
         for (p, dp) in p_in.iter_mut().zip(dp_in) {
-            *p = exp_of::<FMA>(*p - log_sum);
+            *p = exp_of::<V>(*p - log_sum);
             *dp = *p * (*dp - mean);
         }
         p_out.fill(0.0);

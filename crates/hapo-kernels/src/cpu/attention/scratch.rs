@@ -3,25 +3,25 @@
 use std::cell::RefCell;
 
 use crate::cpu::buffer::{CpuBuf, LINE};
-use crate::isa::kernel;
-use crate::row::{LANES, exp_of, max_of, reduce};
+use crate::lanes::kernel;
+use crate::row::{LANES, exp_of, max, reduce};
 use crate::span::Buffer;
 
 kernel! {
     /// Scores become exponentials relative to the largest; returns it and their sum.
-    pub(super) fn softmax_row<FMA>(scores: &mut [f32]) -> (f32, f32) {
-        let max = max_of(scores);
+    pub(super) fn softmax_row<V>(scores: &mut [f32]) -> (f32, f32) {
+        let max = max(scores);
         let mut lanes = [0.0_f32; LANES];
         let (chunks, rest) = scores.as_chunks_mut::<LANES>();
         for chunk in chunks {
             for i in 0..LANES {
-                let e = exp_of::<FMA>(chunk[i] - max);
+                let e = exp_of::<V>(chunk[i] - max);
                 chunk[i] = e;
                 lanes[i] += e;
             }
         }
         for (i, s) in rest.iter_mut().enumerate() {
-            let e = exp_of::<FMA>(*s - max);
+            let e = exp_of::<V>(*s - max);
             *s = e;
             lanes[i] += e;
         }

@@ -13,11 +13,10 @@
 //! tiling, the number of rows and of threads.
 
 use super::f32::Start;
-use crate::cpu::convert::{halves, nearest};
+use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
-use crate::isa::kernel;
-use crate::lanes::WIDTH;
+use crate::lanes::{WIDTH, kernel};
 use crate::shapes::MatShape;
 
 /// Columns of a panel.
@@ -50,29 +49,6 @@ const SMALL: usize = 1 << 16;
 pub(in crate::cpu) fn copied(rows: usize, steps: usize) -> usize {
     let words = rows * pairs(steps);
     if words <= SMALL { 0 } else { words }
-}
-
-/// `x [tokens, width]` = the tokens' columns of packed weights `[width, vocabulary]`.
-pub(in crate::cpu) fn embed(
-    cpu: &Cpu,
-    width: usize,
-    tokens: &[u32],
-    packed: &[f32],
-    x: &mut [f32],
-) {
-    assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
-    let packed: &[u32] = bytemuck::cast_slice(packed);
-    let size = pairs(width) * PANEL;
-    let x = Shared::new(x);
-    cpu.for_tasks(tokens.len(), |row| {
-        let (panel, column) = (tokens[row] as usize / PANEL, tokens[row] as usize % PANEL);
-        let words = packed[panel * size..][..size].as_chunks::<PANEL>().0;
-        // SAFETY: rows are disjoint.
-        let x = unsafe { x.part(row * width, width) };
-        for (x, words) in x.chunks_mut(2).zip(words) {
-            x.copy_from_slice(&halves(words[column])[..x.len()]);
-        }
-    });
 }
 
 /// `y = start + x · w`.
@@ -330,7 +306,7 @@ fn pack_rows(cpu: &Cpu, x: &[f32], [rows, steps]: [usize; 2], left: &mut [u32]) 
 }
 
 kernel! {
-    fn pack_block<FMA>(x: &[f32], steps: usize, to: &mut [u32]) {
+    fn pack_block<V>(x: &[f32], steps: usize, to: &mut [u32]) {
         let height = x.len() / steps;
         let mut words = [[0_u32; WIDTH]; ROWS];
         for (part, to) in to.chunks_mut(height * WIDTH).enumerate() {
@@ -388,7 +364,7 @@ fn pack_columns(cpu: &Cpu, x: &[f32], [steps, rows]: [usize; 2], left: &mut [u32
 
 kernel! {
     /// Pairs of steps of `height` columns of numbers `[steps, columns]`.
-    fn pack_pairs<FMA>(x: &[f32], shape: [usize; 2], height: usize, to: &mut [u32]) {
+    fn pack_pairs<V>(x: &[f32], shape: [usize; 2], height: usize, to: &mut [u32]) {
         let [steps, columns] = shape;
         for (pair, to) in to.chunks_exact_mut(height).enumerate() {
             let even = &x[2 * pair * columns..][..height];
@@ -407,7 +383,7 @@ kernel! {
 
 kernel! {
     /// Pairs of steps of up to 32 columns of numbers `[steps, columns]`, as a panel.
-    fn pack_panel<FMA>(x: &[f32], shape: [usize; 2], width: usize, to: &mut [u32]) {
+    fn pack_panel<V>(x: &[f32], shape: [usize; 2], width: usize, to: &mut [u32]) {
         let [steps, columns] = shape;
         for (pair, to) in to.as_chunks_mut::<PANEL>().0.iter_mut().enumerate() {
             let mut both = [[0.0_f32; PANEL]; 2];
@@ -429,7 +405,7 @@ kernel! {
 kernel! {
     /// Of packed weights, 16 pairs of inputs from `row` on, and the outputs of the panels from `panel` on: as a panel
     /// of 32 inputs whose pairs are of outputs.
-    fn turn<FMA>(words: &[u32], pairs: usize, row: usize, panel: usize, to: &mut [u32]) {
+    fn turn<V>(words: &[u32], pairs: usize, row: usize, panel: usize, to: &mut [u32]) {
         let rows = WIDTH.min(pairs - row);
         for (i, to) in to.chunks_mut(WIDTH * PANEL).enumerate() {
             let from = &words[((panel + i) * pairs + row) * PANEL..][..rows * PANEL];

@@ -10,8 +10,7 @@ use std::cell::RefCell;
 
 use super::tile::{Copied, Halves, Numbers, Rows, Start, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
-use crate::isa::Isa;
-use crate::lanes::{Lanes, WIDTH, wide_kernel};
+use crate::lanes::{Lanes, WIDTH, kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(in crate::cpu) const CHAIN: usize = 512;
@@ -42,7 +41,9 @@ pub(in crate::cpu) enum Right<'a> {
         step_stride: usize,
         column_stride: usize,
     },
-    /// Weights `[steps, columns]` in panels of bf16 numbers ([`super::panels`]).
+    /// Weights `[steps, columns]` in panels of bf16 numbers: 32 columns, each row of them 16 words that hold column `i` in
+    /// the low half and column `16 + i` in the high one. Decoding reads every weight once per step, so its time is their
+    /// memory traffic: a panel is one contiguous stream, and its halves become `f32` by a shift and a mask.
     Panels {
         words: &'a [u32],
         steps: usize,
@@ -89,12 +90,36 @@ pub(in crate::cpu) fn product(p: Product, dst: *mut f32, stride: usize) {
     }
     ROOM.with_borrow_mut(|room| {
         let new = || CpuBuf::zeros(CHAIN * (GROUP + BLOCK)).expect("memory for packed factors");
-        in_room(Isa::current(), p, dst, stride, room.get_or_insert_with(new).as_mut_slice());
+        in_room(p, dst, stride, room.get_or_insert_with(new).as_mut_slice());
     });
 }
 
-wide_kernel! {
-    fn in_room<V>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) = tiles
+kernel! {
+    /// A product in tiles, of a right factor that lies where it is or is packed.
+    fn in_room<V>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
+        match p.right {
+            Right::Numbers { data, step_stride: far, column_stride: 1 }
+                if p.k > 0 && reads_in_place::<V>(p, far) =>
+            {
+                let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
+                let w = (data.as_ptr().wrapping_add(p.column), far);
+                if runs_down::<V>(p, far) {
+                    down_chains::<V>(whole, w, (dst, stride), room);
+                } else {
+                    // The number of steps is hidden from the compiler, whose code for a constant one keeps sums in
+                    // memory and takes twice as long.
+                    let piece = std::hint::black_box(if far.is_multiple_of(PAGE) { 8 } else { 16 });
+                    in_pieces::<V>(whole, piece, w, (dst, stride), room);
+                }
+                let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
+                packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
+            }
+            Right::Panels { words, steps } => {
+                panels_in_place::<V>(p, (words, steps), dst, stride);
+            }
+            _ => packed::<V>(p, dst, stride, room),
+        }
+    }
 }
 
 /// Whether tiles run down whole chains of a right factor whose steps are `far` apart: they are wide enough that memory is
@@ -106,33 +131,6 @@ fn runs_down<V: Lanes>(p: Product, far: usize) -> bool {
 /// Whether the columns are read where they lie.
 fn reads_in_place<V: Lanes>(p: Product, far: usize) -> bool {
     p.m <= FEW_ROWS || runs_down::<V>(p, far) && p.left.is_by_rows()
-}
-
-/// A product in tiles, of a right factor that lies where it is or is packed.
-#[inline(always)]
-fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-    match p.right {
-        Right::Numbers { data, step_stride: far, column_stride: 1 }
-            if p.k > 0 && reads_in_place::<V>(p, far) =>
-        {
-            let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
-            let w = (data.as_ptr().wrapping_add(p.column), far);
-            if runs_down::<V>(p, far) {
-                down_chains::<V>(whole, w, (dst, stride), room);
-            } else {
-                // The number of steps is hidden from the compiler, whose code for a constant one keeps sums in memory
-                // and takes twice as long.
-                let piece = std::hint::black_box(if far.is_multiple_of(PAGE) { 8 } else { 16 });
-                in_pieces::<V>(whole, piece, w, (dst, stride), room);
-            }
-            let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
-            packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
-        }
-        Right::Panels { words, steps } => {
-            panels_in_place::<V>(p, (words, steps), dst, stride);
-        }
-        _ => packed::<V>(p, dst, stride, room),
-    }
 }
 
 /// A product in tiles of packed columns.

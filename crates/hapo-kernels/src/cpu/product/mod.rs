@@ -4,5 +4,4 @@ pub(super) mod bf16;
 pub(super) mod f32;
 pub(super) mod kernel;
 mod pack;
-pub(super) mod panels;
 mod tile;

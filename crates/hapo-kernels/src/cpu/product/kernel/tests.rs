@@ -4,6 +4,7 @@ use super::*;
 use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::f32::{Start, forward, weight_grad};
+use crate::isa::{CHOSEN, Isa};
 use crate::shapes::MatShape;
 
 /// Numbers in [-1, 1), or among them zeros of both signs, denormals, infinities and NaN.
@@ -78,7 +79,9 @@ fn computed(isa: Isa, p: Product, y: &[f32]) -> Vec<f32> {
     }
     if p.m > 0 && p.n > 0 && (p.k > 0 || !p.add) {
         let mut room = vec![f32::NAN; CHAIN * (GROUP + BLOCK)];
-        in_room(isa, p, to[FREE..].as_mut_ptr(), p.n + FREE, &mut room);
+        CHOSEN.set(Some(isa));
+        in_room(p, to[FREE..].as_mut_ptr(), p.n + FREE, &mut room);
+        CHOSEN.set(None);
     }
     let rows = to[FREE..].chunks(p.n + FREE);
     assert!(to[..FREE].iter().chain(rows.clone().flat_map(|row| &row[p.n..])).all(|x| *x == 7.0));

@@ -9,12 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) mod chord;
-pub(crate) mod luffy;
-pub(crate) mod srft;
-pub(crate) mod trapo;
-
-/// A policy-shaping operator: one file, one entry in [`OPERATORS`].
+/// A policy-shaping operator: one entry in [`OPERATORS`].
 #[derive(Clone, Copy)]
 pub struct Operator {
     /// Name in tables. A recipe chooses it with the method; `teacher.weight = 0` takes the term away.
@@ -28,13 +23,68 @@ pub struct Operator {
 }
 
 /// Every operator.
-pub const OPERATORS: &[&Operator] =
-    &[&luffy::OPERATOR, &srft::OPERATOR, &trapo::OPERATOR, &chord::OPERATOR];
+pub const OPERATORS: &[&Operator] = &[&LUFFY, &SRFT, &TRAPO, &CHORD];
 
 /// The operator of that name.
 pub fn operator(name: &str) -> Option<&'static Operator> {
     OPERATORS.iter().find(|it| it.name == name).copied()
 }
+
+/// `F = π/(π + d)`, `dF/dlog π = d·π/(π + d)²`.
+///
+/// LUFFY's regularised importance weight; its weight is at most 1/4 (D14).
+pub(crate) static LUFFY: Operator = Operator {
+    name: "luffy",
+    summary: "π/(π+d): strongest near π = d, fades for tokens already likely",
+    value: |log_pi, d| {
+        let pi = libm::exp(log_pi);
+        pi / (pi + d)
+    },
+    weight: |log_pi, d| {
+        let pi = libm::exp(log_pi);
+        d * pi / ((pi + d) * (pi + d))
+    },
+};
+
+/// `F = log π`, `dF/dlog π = 1`.
+///
+/// SRFT's plain imitation; d is not used (D14).
+pub(crate) static SRFT: Operator = Operator {
+    name: "srft",
+    summary: "log π: the negative log-likelihood of plain imitation",
+    value: |log_pi, _| log_pi,
+    weight: |_, _| 1.0,
+};
+
+/// `F = π/d` below d and `1 + ln(π/d)` above, `dF/dlog π = min(1, π/d)`.
+///
+/// TRAPO's trust region (D14).
+pub(crate) static TRAPO: Operator = Operator {
+    name: "trapo",
+    summary: "imitation, except that tokens below probability d count in proportion to π/d",
+    value: |log_pi, d| {
+        let log_ratio = log_pi - libm::log(d);
+        if log_ratio < 0.0 { libm::exp(log_ratio) } else { 1.0 + log_ratio }
+    },
+    weight: |log_pi, d| libm::exp(log_pi - libm::log(d)).min(1.0),
+};
+
+/// `F = π − π²/2`, `dF/dlog π = π(1 − π)`.
+///
+/// CHORD's φ: tokens that the policy already knows and tokens that it finds impossible both count little; d is not
+/// used.
+pub(crate) static CHORD: Operator = Operator {
+    name: "chord",
+    summary: "π − π²/2: imitation weighted by φ = π(1 − π), strongest at π = 1/2",
+    value: |log_pi, _| {
+        let pi = libm::exp(log_pi);
+        pi - 0.5 * pi * pi
+    },
+    weight: |log_pi, _| {
+        let pi = libm::exp(log_pi);
+        pi * (1.0 - pi)
+    },
+};
 
 impl Serialize for Operator {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,5 +1,4 @@
-use super::{GateRule, GroupStats};
-use crate::gate::Gate;
+use super::{Gate, GateRule, GroupStats};
 
 /// The keys of the success limit and its annealing.
 const ANNEALED: &[&str] = &["success_limit", "gamma0", "annealing", "turn_off_epoch", "steepness"];

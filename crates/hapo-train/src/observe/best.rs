@@ -1,11 +1,11 @@
-//! The evaluations of a run, the one of its start included: which is the best so far, and early stopping, which ends a
-//! run after a number of evaluations in a row that are no better.
+//! Which checkpoint is the best, which evaluation is the best so far, the one of the start included, and early stopping,
+//! which ends a run after a number of evaluations in a row that are no better.
 //!
-//! It looks at logged numbers only, so a resumed run decides as the unbroken one does.
+//! All look at logged numbers only, so a resumed run decides as the unbroken one does.
 
-use hapo_run::Metrics;
 use serde_json::Value;
 
+use super::logged;
 use crate::recipe::Recipe;
 
 #[derive(Debug)]
@@ -22,29 +22,21 @@ pub(crate) struct EarlyStopping<'a> {
 impl<'a> EarlyStopping<'a> {
     /// The rule of a recipe, after its start and the steps of `history`. `None` for a run without evaluations.
     pub(crate) fn of(recipe: &'a Recipe, start: Option<&Value>, history: &[Value]) -> Option<Self> {
-        let limit = recipe.eval()?.patience;
+        let limit = recipe.eval.as_ref()?.patience;
         let (metric, sign) = match recipe.best_metric() {
             best if best.0.starts_with("eval/") => best,
             _ => ("eval/avg@k", 1.0),
         };
         let mut it = Self { metric, sign, limit, best: None, since: 0 };
         for line in start.into_iter().chain(history) {
-            it.add_line(line);
+            it.add(&logged(line));
         }
         Some(it)
     }
 
-    /// Looks at a step; whether it was evaluated as the best so far.
-    pub(crate) fn add(&mut self, metrics: &Metrics) -> bool {
-        self.see(metrics.get(self.metric))
-    }
-
-    pub(crate) fn add_line(&mut self, line: &Value) -> bool {
-        self.see(line.get(self.metric).and_then(Value::as_f64))
-    }
-
-    fn see(&mut self, value: Option<f64>) -> bool {
-        let Some(value) = value.map(|it| it * self.sign) else {
+    /// Looks at the numbers of a step; whether it was evaluated as the best so far.
+    pub(crate) fn add(&mut self, number: &impl Fn(&str) -> Option<f64>) -> bool {
+        let Some(value) = number(self.metric).map(|it| it * self.sign) else {
             return false;
         };
         if self.best.is_none_or(|best| value > best) {
@@ -63,8 +55,41 @@ impl<'a> EarlyStopping<'a> {
     }
 }
 
+/// Mean of one metric since the last checkpoint, or the evaluation after the last step: what `checkpoint.best` compares.
+pub(crate) struct Score<'a> {
+    metric: &'a str,
+    sign: f64,
+    sum: f64,
+    steps: u32,
+}
+
+impl<'a> Score<'a> {
+    /// Of a metric, with its sign: 1 where higher is better, −1 where lower is.
+    pub(crate) fn new((metric, sign): (&'a str, f64)) -> Self {
+        Self { metric, sign, sum: 0.0, steps: 0 }
+    }
+
+    pub(crate) fn add(&mut self, number: &impl Fn(&str) -> Option<f64>) {
+        // An evaluation is of weights, a step's metric of what was sampled on the way to them.
+        if self.metric.starts_with("eval/") {
+            (self.sum, self.steps) = (0.0, 0);
+        }
+        if let Some(it) = number(self.metric) {
+            self.sum += it * self.sign;
+            self.steps += 1;
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<f64> {
+        let mean = (self.steps > 0).then(|| self.sum / f64::from(self.steps));
+        (self.sum, self.steps) = (0.0, 0);
+        mean
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use hapo_run::Metrics;
     use serde_json::json;
 
     use super::*;
@@ -89,7 +114,7 @@ mod tests {
         let mut found = Vec::new();
         let mut history = Vec::new();
         for (index, value) in values.iter().enumerate() {
-            it.add(&metrics(value));
+            it.add(&|name| metrics(value).get(name));
             history.push(serde_json::from_str(&metrics(value).to_json()).unwrap());
             let resumed = EarlyStopping::of(&recipe, start, &history).unwrap();
             assert_eq!(resumed.ended(), it.ended(), "after {index}");
@@ -109,5 +134,35 @@ mod tests {
         // The start counts, and a tie is no better.
         assert_eq!(ends("eval/avg@k", 2, Some(0.3), &values), [2, 3, 4, 5]);
         assert_eq!(ends("auto", 2, Some(0.05), &values), [5]);
+    }
+
+    #[test]
+    fn a_score_is_the_mean_since_the_last_checkpoint() {
+        let metrics = |value: f64| {
+            let mut it = Metrics::default();
+            it.set("loss", value);
+            it
+        };
+        let mut score = Score::new(("loss", -1.0));
+        score.add(&|name| metrics(1.0).get(name));
+        score.add(&|name| metrics(2.0).get(name));
+        assert_eq!(score.take(), Some(-1.5));
+        assert_eq!(score.take(), None);
+        let mut last = Score::new(("eval/avg@k", 1.0));
+        for value in [0.5, 0.25] {
+            let mut it = Metrics::default();
+            it.set("eval/avg@k", value);
+            last.add(&|name| it.get(name));
+        }
+        assert_eq!(last.take(), Some(0.25));
+        // The weights of a later step are not those that were evaluated.
+        let mut evaluated = Metrics::default();
+        evaluated.set("eval/avg@k", 0.75);
+        last.add(&|name| evaluated.get(name));
+        last.add(&|name| metrics(1.0).get(name));
+        assert_eq!(last.take(), None);
+        let mut other = Score::new(("reward/policy_only", 1.0));
+        other.add(&|name| metrics(1.0).get(name));
+        assert_eq!(other.take(), None);
     }
 }

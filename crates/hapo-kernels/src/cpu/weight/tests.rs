@@ -3,12 +3,9 @@
 use half::bf16;
 
 use super::*;
-use crate::cpu::{CpuBuf, CpuWeight};
-use crate::device::Device;
 use crate::number_format::NumberFormat;
-use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
-use crate::span::Buffer;
-use crate::weight::{Held, Matrix, Numbers, Output};
+use crate::shapes::Accumulate;
+use crate::weight::{Numbers, Output};
 
 const FROZEN: Held = Held::Frozen(NumberFormat::Bf16);
 
