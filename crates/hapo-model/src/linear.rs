@@ -149,7 +149,9 @@ impl<D: Device> Linear<D> {
         let [inputs, outputs] = self.shape;
         let mut factor = vec![0.0; inputs * rank];
         a.read(device, 0, &mut factor);
-        factor.iter_mut().for_each(|it| *it *= scale);
+        for it in &mut factor {
+            *it *= scale;
+        }
         let mut numbers = vec![0.0; inputs * outputs];
         self.weight.read(device, 0, &mut numbers);
         let shape = MatShape { rows: inputs, inputs: rank, outputs };

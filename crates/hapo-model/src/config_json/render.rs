@@ -55,7 +55,7 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
     for key in family.written.split(' ') {
         fields[key] = value_of(key, config);
     }
-    pretty(fields)
+    pretty(&fields)
 }
 
 /// The value of a key that some families write.
@@ -128,7 +128,7 @@ pub fn render_generation(config: &Config, kept: Option<&[u8]>) -> Result<String,
             value => drop(fields.insert(name.to_owned(), value)),
         }
     }
-    Ok(pretty(Value::Object(fields)))
+    Ok(pretty(&Value::Object(fields)))
 }
 
 fn eos_value(eos: &[u32]) -> Value {
@@ -139,6 +139,6 @@ fn eos_value(eos: &[u32]) -> Value {
     }
 }
 
-fn pretty(value: Value) -> String {
+fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -60,7 +60,9 @@ fn merged<D: Device>(
     };
     let ([outputs, inputs], rank) = ([spec.shape[0], spec.shape[1]], adapter.shape.rank);
     let scale = adapter.shape.scale() as f32;
-    a.iter_mut().for_each(|it| *it *= scale);
+    for it in &mut a {
+        *it *= scale;
+    }
     let mut factor = D::Weight::zeros(device, [rank, outputs], Held::Plain)?;
     factor.write(device, 0, &transpose(&b, outputs, rank));
     values = transpose(&values, outputs, inputs);

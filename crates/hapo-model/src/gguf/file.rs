@@ -3,6 +3,7 @@
 //! See <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -148,8 +149,8 @@ fn place(
     Ok(tensors)
 }
 
-fn malformed_at(path: &Path, name: &str, expected: impl ToString, got: impl ToString) -> Refusal {
-    refused(path, excerpt(name), expected.to_string(), got.to_string()).hint(RELOAD)
+fn malformed_at(path: &Path, name: &str, expected: impl Display, got: impl Display) -> Refusal {
+    refused(path, excerpt(name), expected, got).hint(RELOAD)
 }
 
 /// A number by its shortest decimal: 1e-6 and not 9.999999974752427e-7.

@@ -135,7 +135,9 @@ fn put(to: &mut Vec<u8>, value: &Json) {
             let kind = all.first().map_or(8, kind);
             to.extend(if kind == 4 { 5 } else { kind }.to_le_bytes());
             to.extend((all.len() as u64).to_le_bytes());
-            all.iter().for_each(|it| put(to, it));
+            for it in all {
+                put(to, it);
+            }
         }
         it if it.is_f64() => to.extend((it.as_f64().unwrap_or_default() as f32).to_le_bytes()),
         it => to.extend((it.as_u64().unwrap_or_default() as u32).to_le_bytes()),
