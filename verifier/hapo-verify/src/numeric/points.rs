@@ -1,12 +1,11 @@
 //! Comparison by values at fixed points.
 
 use super::Decision;
-use super::ball::{Ball, Big, Double};
+use super::big::Big;
 use super::complex::Complex;
 use super::eval::value;
 use crate::expr::Expr;
 use crate::number::Rat;
-use std::cmp::Ordering;
 
 /// Fixed, well-spread value of the `idx`-th atom at the `probe`-th point.
 fn spread(idx: usize, probe: u64) -> u64 {
@@ -32,12 +31,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     let mut n_good = 0;
     for probe in 0..n_points {
         let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        if let Some((x, y)) = pair::<Double>(a, b, atoms, &points)
-            && (differ(&x.re, &y.re) || differ(&x.im.unwrap_or(ZERO), &y.im.unwrap_or(ZERO)))
-        {
-            return Decision::Different("different values");
-        }
-        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
+        let Some((x, y)) = pair(a, b, atoms, &points) else {
             continue;
         };
         let zero = || Big::from_rat(&Rat::ZERO);
@@ -69,12 +63,12 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     let mut n_good = 0;
     for probe in 0..6 {
         let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
+        let Some((x, y)) = pair(a, b, atoms, &points) else {
             continue;
         };
         let zero = || Big::from_rat(&Rat::ZERO);
         let is_real =
-            |it: &Complex<Big>| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
+            |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
         if is_real(&x) && is_real(&y) {
             match x.re.same(&y.re) {
                 Some(true) => n_good += 1,
@@ -85,22 +79,11 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     n_good > 2
 }
 
-fn pair<T: Ball>(
-    a: &Expr,
-    b: &Expr,
-    atoms: &[&Expr],
-    points: &[Rat],
-) -> Option<(Complex<T>, Complex<T>)> {
-    let values: Vec<(&Expr, Complex<T>)> = atoms
+fn pair(a: &Expr, b: &Expr, atoms: &[&Expr], points: &[Rat]) -> Option<(Complex, Complex)> {
+    let values: Vec<(&Expr, Complex)> = atoms
         .iter()
         .zip(points)
-        .map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None }))
+        .map(|(atom, at)| (*atom, Complex { re: Big::from_rat(at), im: None }))
         .collect();
     Some((value(a, &values)?, value(b, &values)?))
-}
-
-const ZERO: Double = Double { value: 0.0, error: 0.0 };
-
-fn differ(a: &Double, b: &Double) -> bool {
-    a.add(&b.neg()).sign().is_some_and(Ordering::is_ne)
 }
