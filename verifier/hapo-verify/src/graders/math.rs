@@ -10,12 +10,11 @@ use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::meaning::{as_meant, capital};
+use crate::meaning::{as_meant, capital, plain_formula};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Tries, Variables};
-use crate::parse::plain::Dialect;
-use crate::parse::{self, ParseError, ParseResult, Style};
+use crate::parse::{self, ParseError, ParseResult, Products, Style};
 use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
@@ -397,7 +396,7 @@ fn read_candidate(
         }
         Found::Arithmetic(range) => {
             let source = &text[range.clone()];
-            let value = parse::plain::parse(&source.replace('\n', " "), Dialect::Calculator);
+            let value = parse::arithmetic(&plain_formula(source), Products::Signed, Style::Peer);
             *too_large |= matches!(value, Err(ParseError::Depth));
             (value.ok().map(Value::Expr), source.to_owned())
         }

@@ -173,6 +173,11 @@ pub(crate) fn said_formula(text: &str) -> Option<&str> {
     (!changes).then_some(inner)
 }
 
+/// A formula without LaTeX's commands, as `2*sqrt(3)/x**2`, with them.
+pub(crate) fn plain_formula(text: &str) -> String {
+    normalise(&signs::commands(&signs::exponents(text)), CleanUp::KEEPS_UNITS)
+}
+
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(&signs::exponents(text));

@@ -206,7 +206,8 @@ impl Big {
         let log = fixed::ln(&m) + fixed::ln2() * k;
         let spread = self.log_error - self.log_size() + 2.0;
         // The error of ln 2 counts k times.
-        let log_error = log_add(spread, (k.unsigned_abs().max(1) as f64).log2() - BITS as f64 - 8.0);
+        let log_error =
+            log_add(spread, (k.unsigned_abs().max(1) as f64).log2() - BITS as f64 - 8.0);
         Big::of_fixed(log, log_error).checked()
     }
 

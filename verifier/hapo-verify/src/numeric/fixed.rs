@@ -30,11 +30,7 @@ fn product(a: &BigInt, b: &BigInt) -> BigInt {
 }
 
 /// The sum of terms that follow from one another, each over its divisor, until nothing is left of them.
-fn series(
-    first: BigInt,
-    next: impl Fn(&BigInt, u32) -> BigInt,
-    divisor: fn(u32) -> u32,
-) -> BigInt {
+fn series(first: BigInt, next: impl Fn(&BigInt, u32) -> BigInt, divisor: fn(u32) -> u32) -> BigInt {
     let (mut sum, mut term) = (first.clone(), first);
     for k in 1..400 {
         term = next(&term, k);

@@ -67,8 +67,7 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
             continue;
         };
         let zero = || Big::from_rat(&Rat::ZERO);
-        let is_real =
-            |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
+        let is_real = |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
         if is_real(&x) && is_real(&y) {
             match x.re.same(&y.re) {
                 Some(true) => n_good += 1,

@@ -4,11 +4,11 @@ mod error;
 mod fold;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
-pub(crate) mod plain;
 
-use crate::cursor::is_digits;
+use crate::cursor::{is_digits, replaced_at};
 use crate::expr::Expr;
 pub(crate) use error::{ParseError, ParseResult};
+use lexer::Token;
 
 /// Whose reading of an ambiguous notation is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,34 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
         return latex_once(last, style);
     }
     whole
+}
+
+/// What values side by side are in arithmetic.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Products {
+    /// An error, as in Python.
+    Signed,
+    /// A product, which binds as one with a sign does.
+    Implied,
+}
+
+/// Arithmetic of plain text, whose commands have their backslashes.
+pub(crate) fn arithmetic(text: &str, products: Products, style: Style) -> ParseResult<Expr> {
+    // A point behind a number ends the sentence.
+    let is_digit = |c: char| c.is_ascii_digit();
+    let text = replaced_at(text, ".", |cursor, out| {
+        (out.ends_with(is_digit) && !cursor.rest().starts_with(is_digit)).then_some(())
+    });
+    let mut tokens: Vec<Token<'_>> = Vec::new();
+    for token in lexer::lex(&text).map_err(|_| ParseError::Syntax)? {
+        let is_product = tokens.last().is_some_and(|it| it.ends_value()) && token.begins_value();
+        if is_product && products == Products::Signed {
+            return Err(ParseError::Syntax);
+        }
+        tokens.extend(is_product.then_some(Token::Mul));
+        tokens.push(token);
+    }
+    grammar::parse(&tokens, style, false)
 }
 
 /// A text that is one number in e-notation, such as `-2.5e3`.

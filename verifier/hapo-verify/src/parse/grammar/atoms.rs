@@ -203,7 +203,7 @@ fn cased_symbol(name: &str) -> Expr {
 }
 
 /// A symbol as the reference names it: case does not matter; π and γ are constants.
-pub(crate) fn symbol(name: &str, complex: bool) -> Expr {
+fn symbol(name: &str, complex: bool) -> Expr {
     match name {
         "pi" | "Pi" | "PI" | "pI" => return Expr::Pi,
         "gamma" | "Gamma" => return Expr::EulerGamma,

@@ -16,7 +16,6 @@ use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, MAX_TOKENS, Token};
 use crate::expr::Expr;
 use crate::work;
-pub(crate) use atoms::symbol;
 pub(crate) use literals::{e_notation, number};
 use sets::Elements;
 

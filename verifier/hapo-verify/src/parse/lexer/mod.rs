@@ -156,6 +156,16 @@ impl Token<'_> {
             || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
     }
 
+    /// True for the last token of a value in arithmetic.
+    pub(crate) fn ends_value(self) -> bool {
+        self.is_atom() || matches!(self, Token::Close(_) | Token::Bang | Token::ExpE)
+    }
+
+    /// True for the first one.
+    pub(crate) fn begins_value(self) -> bool {
+        self.is_atom() || self.is_function() || self == Token::Open(Bracket::Paren)
+    }
+
     pub(crate) fn joins_sets(self) -> bool {
         matches!(self, Token::Union | Token::Intersection | Token::SetMinus)
     }
