@@ -262,7 +262,7 @@ impl Expr {
         match self {
             Expr::Sym { .. } => true,
             Expr::Pow(p) => {
-                let minus_one = matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE);
+                let minus_one = matches!(&p.1, Expr::Num(n) if n.to_i64() == Some(-1));
                 p.0.is_only_symbols() && (minus_one || p.1.is_only_symbols())
             }
             Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {

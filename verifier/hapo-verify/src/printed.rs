@@ -55,7 +55,7 @@ fn binding(e: &Expr) -> Place {
 
 /// The base of a square root.
 fn root(power: &(Expr, Expr)) -> Option<&Expr> {
-    matches!(&power.1, Expr::Num(Rat::Small(1, 2))).then_some(&power.0)
+    matches!(&power.1, Expr::Num(n) if *n == Rat::ratio(1, 2)).then_some(&power.0)
 }
 
 fn write_expr(f: &mut Limited, e: &Expr, place: Place) -> fmt::Result {
@@ -145,7 +145,7 @@ fn write_product(f: &mut Limited, factors: &[Expr]) -> fmt::Result {
     let mut is_first = true;
     for (idx, factor) in factors.iter().enumerate() {
         let divisor = match factor {
-            Expr::Pow(p) if matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE) => Some(&p.0),
+            Expr::Pow(p) if matches!(&p.1, Expr::Num(n) if n.to_i64() == Some(-1)) => Some(&p.0),
             _ => None,
         };
         match (divisor, factor) {
@@ -153,7 +153,7 @@ fn write_product(f: &mut Limited, factors: &[Expr]) -> fmt::Result {
                 f.write_str(if is_first { "1/" } else { "/" })?;
                 write_expr(f, divisor, Place::Power)?;
             }
-            (None, Expr::Num(n)) if idx == 0 && *n == Rat::MINUS_ONE && factors.len() > 1 => {
+            (None, Expr::Num(n)) if idx == 0 && n.to_i64() == Some(-1) && factors.len() > 1 => {
                 f.write_str("-")?;
                 continue;
             }

@@ -95,7 +95,7 @@ impl Comparison<'_> {
             let size = if value.is_negative() { value.neg() } else { value };
             (1..=places).find(|n| {
                 let scale = Rat::ten_pow(i64::from(*n));
-                scale.and_then(|it| it.mul(&size)).is_some_and(|it| it >= Rat::ONE)
+                scale.and_then(|it| it.mul(&size)).is_some_and(|it| it >= Rat::int(1))
             })
         };
         let zeros = [gold, answer].into_iter().filter_map(n_zeros).max().map_or(0, |n| n - 1);

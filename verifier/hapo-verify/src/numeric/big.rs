@@ -100,7 +100,7 @@ impl Big {
     pub(super) fn from_rat(value: &Rat) -> Big {
         let (n, d) = value.parts();
         if d.is_one() {
-            return Big::rounded(n, 0, f64::NEG_INFINITY);
+            return Big::rounded(n.clone(), 0, f64::NEG_INFINITY);
         }
         if n.is_zero() {
             return Big::zero();

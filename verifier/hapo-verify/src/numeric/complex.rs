@@ -25,7 +25,7 @@ impl Complex {
     }
 
     pub(super) fn i() -> Complex {
-        Complex { re: Big::from_rat(&Rat::ZERO), im: Some(Big::from_rat(&Rat::ONE)) }
+        Complex { re: Big::from_rat(&Rat::int(0)), im: Some(Big::from_rat(&Rat::int(1))) }
     }
 
     pub(super) fn add(&self, other: &Self) -> Self {
@@ -99,7 +99,7 @@ impl Complex {
             },
             Some(b) => {
                 let size = self.re.mul(&self.re).add(&b.mul(b)).ln()?;
-                let half = Big::from_rat(&Rat::Small(1, 2));
+                let half = Big::from_rat(&Rat::ratio(1, 2));
                 // arg = ±(π/2 − atan(re / |im|)), which has no cut off the axis.
                 let upper = b.sign()? == Ordering::Greater;
                 let height = if upper { b.clone() } else { b.neg() };
@@ -112,13 +112,14 @@ impl Complex {
     pub(super) fn sqrt(&self) -> Option<Self> {
         if self.im.as_ref().is_none_or(Big::is_negligible) {
             return match self.re.sign() {
-                Some(Ordering::Less) => {
-                    Some(Complex { re: Big::from_rat(&Rat::ZERO), im: Some(self.re.neg().sqrt()?) })
-                }
+                Some(Ordering::Less) => Some(Complex {
+                    re: Big::from_rat(&Rat::int(0)),
+                    im: Some(self.re.neg().sqrt()?),
+                }),
                 _ => Some(Complex::real(self.re.sqrt()?)),
             };
         }
-        self.ln()?.mul(&Complex::rat(&Rat::Small(1, 2))).exp()
+        self.ln()?.mul(&Complex::rat(&Rat::ratio(1, 2))).exp()
     }
 
     pub(super) fn powi(&self, exponent: i64) -> Option<Self> {
@@ -149,7 +150,7 @@ impl Complex {
         };
         let (sin, cos) = self.re.sin_cos()?;
         let (up, down) = (b.exp()?, b.neg().exp()?);
-        let half = Big::from_rat(&Rat::Small(1, 2));
+        let half = Big::from_rat(&Rat::ratio(1, 2));
         let cosh = up.add(&down).mul(&half);
         let sinh = up.add(&down.neg()).mul(&half);
         Some((
@@ -160,7 +161,7 @@ impl Complex {
 
     pub(super) fn sinh_cosh(&self) -> Option<(Self, Self)> {
         let (up, down) = (self.exp()?, self.neg().exp()?);
-        let half = Complex::rat(&Rat::Small(1, 2));
+        let half = Complex::rat(&Rat::ratio(1, 2));
         Some((up.sub(&down).mul(&half), up.add(&down).mul(&half)))
     }
 
@@ -168,7 +169,7 @@ impl Complex {
         let one = Complex::int(1);
         let rest = one.sub(&self.mul(self));
         if self.im.is_none() {
-            let half_pi = Big::pi().mul(&Big::from_rat(&Rat::Small(1, 2)));
+            let half_pi = Big::pi().mul(&Big::from_rat(&Rat::ratio(1, 2)));
             if rest.re.is_negligible() || rest.is_zero() {
                 let negative = self.re.sign()? == Ordering::Less;
                 return Some(Complex::real(if negative { half_pi.neg() } else { half_pi }));
@@ -182,7 +183,7 @@ impl Complex {
     }
 
     pub(super) fn acos(&self) -> Option<Self> {
-        let half_pi = Complex::real(Big::pi().mul(&Big::from_rat(&Rat::Small(1, 2))));
+        let half_pi = Complex::real(Big::pi().mul(&Big::from_rat(&Rat::ratio(1, 2))));
         Some(half_pi.sub(&self.asin()?))
     }
 
@@ -193,6 +194,6 @@ impl Complex {
         let one = Complex::int(1);
         let rotated = Complex::i().mul(self);
         let difference = one.sub(&rotated).ln()?.sub(&one.add(&rotated).ln()?);
-        Some(Complex::i().mul(&Complex::rat(&Rat::Small(1, 2))).mul(&difference))
+        Some(Complex::i().mul(&Complex::rat(&Rat::ratio(1, 2))).mul(&difference))
     }
 }

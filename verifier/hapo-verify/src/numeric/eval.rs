@@ -41,7 +41,7 @@ impl<'e> Point<'e, '_> {
                 self.spend(if n.is_integer() { 0 } else { COST / 8 })?;
                 Some(Complex::rat(n))
             }
-            Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
+            Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::ratio(1, 100)))),
             Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
                 self.values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
             }
@@ -85,8 +85,8 @@ impl<'e> Point<'e, '_> {
         if base.is_zero() {
             return (!n.is_negative()).then(|| Complex::int(0));
         }
-        if let Rat::Small(p, 2) = n {
-            return base.sqrt()?.powi(p);
+        if let Some(twice) = n.mul(&Rat::int(2))?.to_i64() {
+            return base.sqrt()?.powi(twice);
         }
         base.ln()?.mul(&Complex::rat(&n)).exp()
     }
@@ -126,7 +126,7 @@ impl<'e> Point<'e, '_> {
 
 /// A function of one argument.
 fn elementary(func: &Func, x: &Complex) -> Option<Complex> {
-    let half = || Complex::rat(&Rat::Small(1, 2));
+    let half = || Complex::rat(&Rat::ratio(1, 2));
     let one = || Complex::int(1);
     let ratio = |(upper, lower): (Complex, Complex)| Some(upper.mul(&lower.recip()?));
     match func {

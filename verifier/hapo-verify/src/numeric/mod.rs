@@ -156,7 +156,7 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
         Expr::Add(v) => v.iter().try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
         Expr::Mul(v) => {
             // Exact factors are multiplied exactly up to the first decimal.
-            let mut product = Rat::ONE;
+            let mut product = Rat::int(1);
             let mut inexact: Option<f64> = None;
             for it in v {
                 match (exact_without_decimals(it), inexact) {

@@ -23,7 +23,7 @@ fn point(idx: usize, probe: u64) -> Rat {
     let scale = if probe < 2 { 1 } else { 6 };
     let size = (300 + (z % 2_689) as i64) * scale;
     let negative = probe % 2 == 1 && !(z >> 40).is_multiple_of(3);
-    Rat::new(i128::from(if negative { -size } else { size }), 997).unwrap_or(Rat::ONE)
+    Rat::ratio(if negative { -size } else { size }, 997)
 }
 
 pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
@@ -34,7 +34,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
         let Some((x, y)) = pair(a, b, atoms, &points) else {
             continue;
         };
-        let zero = || Big::from_rat(&Rat::ZERO);
+        let zero = || Big::from_rat(&Rat::int(0));
         let real = x.re.same(&y.re);
         let imaginary = match (&x.im, &y.im) {
             (None, None) => Some(true),
@@ -66,7 +66,7 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
         let Some((x, y)) = pair(a, b, atoms, &points) else {
             continue;
         };
-        let zero = || Big::from_rat(&Rat::ZERO);
+        let zero = || Big::from_rat(&Rat::int(0));
         let is_real = |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
         if is_real(&x) && is_real(&y) {
             match x.re.same(&y.re) {

@@ -27,7 +27,7 @@ impl Parser<'_, '_> {
                     let root = self.group(T::Close(Bracket::Square))?;
                     Expr::int(1).over(root)
                 } else {
-                    Expr::Num(Rat::Small(1, 2))
+                    Expr::Num(Rat::ratio(1, 2))
                 };
                 let base = self.braced()?;
                 Ok(Expr::pow(base, root))
@@ -63,7 +63,7 @@ impl Parser<'_, '_> {
     fn one_argument(&mut self, function: Fn1) -> ParseResult<Expr> {
         let (below, above) = self.scripts()?;
         let arg = self.single_argument()?;
-        let minus_one = matches!(&above, Some(Expr::Num(n)) if *n == Rat::MINUS_ONE);
+        let minus_one = matches!(&above, Some(Expr::Num(n)) if n.to_i64() == Some(-1));
         let mut exponent = above;
         let it = match function {
             Fn1::Log => Expr::Call(Func::Log, vec![arg, below.unwrap_or(Expr::int(10))]),

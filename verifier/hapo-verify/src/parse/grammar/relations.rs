@@ -235,7 +235,7 @@ pub(super) enum Functions {
 /// `base^exponent`; a small power of one, or of zero, is folded so that towers stay shallow.
 fn power(base: Expr, exponent: Expr) -> Expr {
     if let (Expr::Num(b), Expr::Num(_)) = (&base, &exponent)
-        && b.is_one()
+        && b.to_i64() == Some(1)
     {
         return Expr::int(1);
     }
@@ -295,7 +295,7 @@ fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
         return None;
     };
     let is_part =
-        !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::ONE);
+        !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::int(1));
     if !whole.is_integer() || !is_part {
         return None;
     }
