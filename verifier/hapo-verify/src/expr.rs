@@ -60,25 +60,9 @@ pub(crate) enum Func {
     Factorial,
     Gamma,
     Binomial,
-    Gcd,
-    Lcm,
-    Max,
-    Min,
     Mod,
-    Norm,
-    Det,
-    Trace,
-    Transpose,
     /// `Integral(body, variable)` or `Integral(body, variable, from, to)`.
     Integral,
-    /// `Sum(body, variable, from, to)`.
-    Sum,
-    /// `Product(body, variable, from, to)`.
-    Product,
-    /// `Limit(body, variable, to)`.
-    Limit,
-    /// `Derivative(body, variable)`.
-    Derivative,
     /// A function the reader does not know: equal only to itself at equal arguments.
     Named(Box<str>),
 }
@@ -335,52 +319,19 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// This expression as one matrix, where it is made of matrices and factors.
+    /// A matrix that is written with a factor, as one.
     pub(crate) fn as_matrix(&self) -> Option<Expr> {
-        match self {
-            Expr::Matrix { .. } => Some(self.clone()),
-            Expr::Add(terms) => {
-                let mut sum: Option<(usize, Vec<Expr>)> = None;
-                for it in terms {
-                    let Expr::Matrix { cols, cells } = it.as_matrix()? else {
-                        return None;
-                    };
-                    sum = Some(match sum {
-                        None => (cols, cells),
-                        Some((width, total)) if width == cols && total.len() == cells.len() => {
-                            (width, total.into_iter().zip(cells).map(|(a, b)| a.plus(b)).collect())
-                        }
-                        Some(_) => return None,
-                    });
-                }
-                let (cols, cells) = sum?;
-                Some(Expr::Matrix { cols, cells })
-            }
-            Expr::Mul(factors) => {
-                let mut product: Option<Expr> = None;
-                let mut scalars = Vec::new();
-                for it in factors {
-                    match (it.as_matrix(), product.take()) {
-                        (None, before) => {
-                            scalars.push(it.clone());
-                            product = before;
-                        }
-                        (Some(matrix), None) => product = Some(matrix),
-                        (Some(right), Some(left)) => product = Some(matrix_product(&left, &right)?),
-                    }
-                }
-                let Expr::Matrix { cols, cells } = product? else {
-                    return None;
-                };
-                if scalars.is_empty() {
-                    return Some(Expr::Matrix { cols, cells });
-                }
-                let scalar = Expr::Mul(scalars);
-                let cells = cells.into_iter().map(|it| scalar.clone().times(it)).collect();
-                Some(Expr::Matrix { cols, cells })
-            }
-            _ => None,
-        }
+        let Expr::Mul(factors) = self else {
+            return matches!(self, Expr::Matrix { .. }).then(|| self.clone());
+        };
+        let is_matrix = |it: &&Expr| matches!(it, Expr::Matrix { .. });
+        let (matrices, scalars): (Vec<&Expr>, Vec<&Expr>) = factors.iter().partition(is_matrix);
+        let [Expr::Matrix { cols, cells }] = matrices.as_slice() else {
+            return None;
+        };
+        let scalar = Expr::Mul(scalars.into_iter().cloned().collect());
+        let cells = cells.iter().map(|it| scalar.clone().times(it.clone())).collect();
+        Some(Expr::Matrix { cols: *cols, cells })
     }
 
     /// True if a literal decimal occurs anywhere.
@@ -391,27 +342,4 @@ impl Expr {
     pub(crate) fn has_symbol(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
     }
-}
-
-/// Largest product of matrices that is written out, in scalar products.
-const MAX_MATRIX_STEPS: usize = 1_000;
-
-fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
-    let (Expr::Matrix { cols: inner, cells: a }, Expr::Matrix { cols, cells: b }) = (left, right)
-    else {
-        return None;
-    };
-    let rows = a.len() / inner;
-    if b.len() != inner * cols || rows * inner * cols > MAX_MATRIX_STEPS {
-        return None;
-    }
-    let cell = |row: usize, col: usize| {
-        let terms =
-            (0..*inner).map(|k| a[row * inner + k].clone().times(b[k * cols + col].clone()));
-        Expr::Add(terms.collect())
-    };
-    let cells = (0..rows)
-        .flat_map(|row| (0..*cols).map(move |col| (row, col)))
-        .map(|(row, col)| cell(row, col));
-    Some(Expr::Matrix { cols: *cols, cells: cells.collect() })
 }

@@ -177,14 +177,12 @@ fn write_function(f: &mut Limited, func: &Func, arguments: &[Expr]) -> fmt::Resu
         it => format!("{it:?}"),
     };
     match (func, arguments) {
-        (Func::Integral | Func::Sum | Func::Product, [body, range @ ..]) => {
+        (Func::Integral, [body, range @ ..]) => {
             f.write_str(&name)?;
             write_list(f, "(", [body], ", ")?;
             write_list(f, "(", range, "))")
         }
-        (Func::Abs | Func::Max | Func::Min | Func::Mod | Func::Limit | Func::Derivative, _) => {
-            write_call(f, &name, arguments)
-        }
+        (Func::Abs | Func::Mod, _) => write_call(f, &name, arguments),
         _ => write_call(f, &name.to_lowercase(), arguments),
     }
 }

@@ -6,7 +6,6 @@ use super::complex::Complex;
 use super::exact::{exact_call, exact_in};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
-use std::cmp::Ordering;
 
 /// Steps that an elementary function costs.
 const COST: u32 = 40;
@@ -107,17 +106,6 @@ impl<'e> Point<'e, '_> {
                 self.spend(COST)?;
                 let base = self.eval(base)?;
                 Some(x.ln()?.mul(&base.ln()?.recip()?))
-            }
-            Func::Max | Func::Min => {
-                let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
-                let mut best = self.eval(args.first()?)?;
-                for it in &args[1..] {
-                    let next = self.eval(it)?;
-                    if next.sub(&best).re.sign()? == wanted {
-                        best = next;
-                    }
-                }
-                Some(best)
             }
             _ => elementary(func, &self.eval(args.first()?)?),
         }

@@ -79,12 +79,7 @@ pub(super) fn exact_call(func: &Func, args: &[Expr], budget: &mut u32) -> Option
         (Func::Factorial, [n]) => factorial(n.to_i64()?, budget),
         (Func::Gamma, [n]) => factorial(n.to_i64()?.checked_sub(1)?, budget),
         (Func::Binomial, [n, k]) => binomial(n, k.to_i64()?, budget),
-        (Func::Max, [first, rest @ ..]) => Some(rest.iter().fold(first, |m, it| m.max(it)).clone()),
-        (Func::Min, [first, rest @ ..]) => Some(rest.iter().fold(first, |m, it| m.min(it)).clone()),
-        (Func::Mod, [x, m]) => {
-            let turns = x.div(m)?.floor();
-            x.sub(&turns.mul(m)?)
-        }
+        (Func::Mod, [x, m]) => x.sub(&x.div(m)?.floor().mul(m)?),
         _ => None,
     }
 }

@@ -56,6 +56,9 @@ pub(crate) enum Products {
 
 /// Arithmetic of plain text, whose commands have their backslashes.
 pub(crate) fn arithmetic(text: &str, products: Products, style: Style) -> ParseResult<Expr> {
+    if text.len() > MAX_FORMULA {
+        return Err(ParseError::Depth);
+    }
     // A point behind a number ends the sentence.
     let is_digit = |c: char| c.is_ascii_digit();
     let text = replaced_at(text, ".", |cursor, out| {

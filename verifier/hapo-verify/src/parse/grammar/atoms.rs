@@ -39,13 +39,7 @@ impl Parser<'_, '_> {
             T::BigE => Ok(self.symbol("E")),
             T::Gamma(name) => Ok(self.symbol(name)),
             T::Differential(name) => Ok(self.symbol(&format!("d{name}"))),
-            T::Infinity | T::InfinityPercent => Ok(Expr::Infinity),
-            T::Variable(text) => {
-                let is_lowered = self.style == Style::Peer;
-                let name = if is_lowered { text.to_lowercase() } else { text.to_owned() };
-                Ok(Expr::Sym { name: name.into(), complex: self.complex })
-            }
-            T::Partial => Err(ParseError::Meaning),
+            T::Infinity => Ok(Expr::Infinity),
             _ => Err(ParseError::Syntax),
         }
     }
@@ -62,29 +56,17 @@ impl Parser<'_, '_> {
         Ok(name)
     }
 
-    /// A symbol with its subscript and power.
+    /// A symbol with its subscript.
     pub(super) fn atom_expr(&mut self) -> ParseResult<Expr> {
         if self.peek() == Some(Token::Letter('I')) && self.peek_at(1) != Some(Token::Underscore) {
             self.pos += 1;
             return Ok(Expr::I);
         }
         let mut name = self.atom_name()?;
-        let mut exponent = None;
         if self.peek() == Some(Token::Underscore) {
             name.push_str(&self.subscript_text()?);
-        } else if self.peek() == Some(Token::Caret) {
-            let start = self.pos;
-            self.pos += 1;
-            let power = self.script()?;
-            if self.peek() == Some(Token::Underscore) {
-                name.push_str(&self.subscript_text()?);
-                exponent = Some(power);
-            } else {
-                // The power of a symbol without a subscript is read by the caller like any other.
-                self.pos = start;
-            }
         }
-        Ok(raised(self.symbol(&name), exponent))
+        Ok(self.symbol(&name))
     }
 
     /// A subscript as the text that becomes part of the symbol's name.
@@ -250,6 +232,7 @@ fn push_token(out: &mut String, token: Token<'_>) {
         Token::Mul => out.push('*'),
         Token::Div => out.push('/'),
         Token::Comma => out.push(','),
+        Token::Assign => out.push('='),
         Token::Caret => out.push('^'),
         Token::Underscore => out.push('_'),
         Token::Open(Bracket::Paren) => out.push('('),

@@ -38,8 +38,7 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
         complex,
         bars: 0,
     };
-    let set_words =
-        |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::NotIn | Token::Assign);
+    let set_words = |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::Assign);
     let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
     let first = parser().set_elements_relation();
     if first.is_ok() {
@@ -152,7 +151,6 @@ struct TopLevel {
     relation: bool,
     plus_minus: bool,
     choose: bool,
-    set_operator: bool,
 }
 
 impl TopLevel {
@@ -172,7 +170,6 @@ impl TopLevel {
                 }
                 Token::PlusMinus => top.plus_minus = true,
                 Token::Choose => top.choose = true,
-                it if it.joins_sets() => top.set_operator = true,
                 _ => {}
             }
         }

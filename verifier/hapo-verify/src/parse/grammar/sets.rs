@@ -88,12 +88,7 @@ impl Parser<'_, '_> {
         let start = self.pos;
         let close = match self.peek() {
             Some(Token::Domain(_)) => start,
-            Some(Token::Primes) => return Err(ParseError::Meaning),
             Some(Token::Open(_)) => self.pairs[start] as usize,
-            Some(Token::Boxed) => match self.peek_at(1) {
-                Some(Token::Open(Bracket::Brace)) => self.pairs[start + 1] as usize,
-                _ => return Ok(None),
-            },
             _ => return Ok(None),
         };
         if close >= self.end {
@@ -111,7 +106,7 @@ impl Parser<'_, '_> {
     /// another kind.
     fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
-        let (open, inner) = match self.peek() {
+        let open = match self.peek() {
             Some(Token::Domain(it)) => {
                 self.pos += 1;
                 return Ok(Some(if it == Domain::Empty {
@@ -120,11 +115,10 @@ impl Parser<'_, '_> {
                     Expr::Domain(it)
                 }));
             }
-            Some(Token::Boxed) => (Token::Boxed, start + 2),
-            Some(Token::Open(it)) => (Token::Open(it), start + 1),
+            Some(Token::Open(it)) => it,
             _ => return Ok(None),
         };
-        let close = self.pairs[inner - 1] as usize;
+        let (inner, close) = (start + 1, self.pairs[start] as usize);
         if close >= self.end {
             return Err(ParseError::Syntax);
         }
@@ -137,17 +131,11 @@ impl Parser<'_, '_> {
         }
         self.pos = inner;
         let value = self.within(close, |it| match open {
-            Token::Open(opening) if opening.is_round() => {
-                it.round_brackets(opening, closing, &top_level)
-            }
-            Token::Open(Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand) => {
-                if inner == close {
-                    return Ok(Some(Expr::Set(Vec::new())));
-                }
+            opening if opening.is_round() => it.round_brackets(opening, closing, &top_level),
+            Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand => {
                 let groups = it.element_groups(Elements::WithRelations)?;
                 Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
             }
-            Token::Boxed => Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?))),
             _ => Ok(None),
         });
         let consumed = self.pos;
@@ -209,20 +197,13 @@ impl Parser<'_, '_> {
 
     fn set_relation(&mut self) -> ParseResult<Expr> {
         let start = self.pos;
-        let mut left = None;
-        if let Ok(lhs) = self.atom_list() {
-            if self.eat(Token::In) || self.eat(Token::Assign) {
-                left = Some((lhs, Op::Eq));
-            } else if self.eat(Token::NotIn) {
-                left = Some((lhs, Op::Ne));
-            }
+        if let Ok(left) = self.atom_list()
+            && (self.eat(Token::In) || self.eat(Token::Assign))
+        {
+            return Ok(Expr::rel(Op::Eq, left, self.nested(Self::set_relation)?));
         }
-        let Some((lhs, op)) = left else {
-            self.pos = start;
-            return self.set_minus();
-        };
-        let rhs = self.nested(Self::set_relation)?;
-        Ok(Expr::rel(op, lhs, rhs))
+        self.pos = start;
+        self.set_minus()
     }
 
     fn set_minus(&mut self) -> ParseResult<Expr> {
@@ -238,7 +219,7 @@ impl Parser<'_, '_> {
     }
 
     fn set_intersection(&mut self) -> ParseResult<Expr> {
-        self.joined_sets(Token::Intersection, Self::set_group, Expr::Intersection)
+        self.joined_sets(Token::Intersection, Self::set_here, Expr::Intersection)
     }
 
     fn joined_sets(
@@ -258,20 +239,7 @@ impl Parser<'_, '_> {
         Ok(join(parts))
     }
 
-    fn set_group(&mut self) -> ParseResult<Expr> {
-        let start = self.pos;
-        if let Some(Token::Open(Bracket::Paren)) = self.peek() {
-            let close = self.pairs[start] as usize;
-            if close < self.end {
-                let top = TopLevel::of(&self.tokens[start + 1..close]);
-                if top.set_operator {
-                    self.pos += 1;
-                    let inner = self.nested(Self::set_minus)?;
-                    self.expect(Token::Close(Bracket::Paren))?;
-                    return Ok(inner);
-                }
-            }
-        }
+    fn set_here(&mut self) -> ParseResult<Expr> {
         self.set_atom()?.ok_or(ParseError::Syntax)
     }
 }

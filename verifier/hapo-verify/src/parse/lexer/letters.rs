@@ -61,14 +61,14 @@ fn differential_len(rest: &str) -> Option<(usize, usize)> {
 
 /// Signs beyond ASCII.
 #[rustfmt::skip]
-const SIGNS: [(&str, Token<'_>); 27] = [
+const SIGNS: [(&str, Token<'_>); 23] = [
     ("∔⊕⊞", T::Add), ("−∸", T::Sub), ("×⋅⋄⊡∗⋆∘∙⊗⊠⋈⋉⋊", T::Mul), ("÷∕", T::Div), ("≡≣≟≎≏≐≑≒≓≔≕≖≗", T::Assign),
     ("≈≊≋≃≅", T::Approx), ("≪≺⋖", T::Relation(Op::Lt)), ("≤≦≲≾", T::Relation(Op::Le)), ("≫≻⋗", T::Relation(Op::Gt)),
     ("≥≧≳≿", T::Relation(Op::Ge)), ("≠≁≄≇≉≢", T::Relation(Op::Ne)), ("ℕ", T::Domain(Domain::Naturals)),
     ("ℤ", T::Domain(Domain::Integers)), ("ℚ", T::Domain(Domain::Rationals)), ("ℝ", T::Domain(Domain::Reals)),
-    ("ℂ", T::Domain(Domain::Complexes)), ("ℙ", T::Primes), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union),
-    ("∩", T::Intersection), ("∖", T::SetMinus), ("±∓", T::PlusMinus), ("⊇", T::Superset), ("⊆", T::Subset),
-    ("∉", T::NotIn), ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
+    ("ℂ", T::Domain(Domain::Complexes)), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union),
+    ("∩", T::Intersection), ("∖", T::SetMinus), ("±∓", T::PlusMinus),
+    ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
 ];
 
 pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {

@@ -38,9 +38,6 @@ pub(crate) enum Token<'a> {
     /// `dx`: the variable without the `d`.
     Differential(&'a str),
     Infinity,
-    InfinityPercent,
-    Partial,
-    Variable(&'a str),
     Add,
     Sub,
     Mul,
@@ -50,12 +47,7 @@ pub(crate) enum Token<'a> {
     Close(Bracket),
     Bar,
     Vert,
-    Norm,
-    Phantom,
-    Boxed,
     Function(Fn1),
-    /// `\gcd`, `\max`, …: several arguments.
-    MultiFunction(&'static str),
     /// A bare word that the grammar reserves (`gcd`, `tr`, …).
     Word(&'a str),
     OperatorName,
@@ -64,39 +56,27 @@ pub(crate) enum Token<'a> {
     Choose,
     Sqrt,
     Int,
-    Sum,
-    Prod,
-    Lim,
-    Approach,
     MatrixStart,
     MatrixEnd,
-    DetStart,
-    DetEnd,
     Ampersand,
     RowEnd,
     Underscore,
     Caret,
     Semicolon,
     Comma,
-    Period,
     In,
-    NotIn,
     Assign,
     Approx,
     Relation(Op),
     Bang,
-    Transpose,
     Degree,
     Domain(Domain),
-    Primes,
     Union,
     Intersection,
     SetMinus,
     PlusMinus,
-    Subset,
-    Superset,
-    /// A token of the grammar that no expression can use.
-    Other,
+    /// A token that no expression can use.
+    Arrow,
 }
 
 /// The brackets that the grammar tells apart.
@@ -113,7 +93,6 @@ pub(crate) enum Bracket {
     VertBar,
     Floor,
     Ceil,
-    Angle,
 }
 
 impl Bracket {
@@ -151,9 +130,7 @@ impl Token<'_> {
     pub(crate) fn is_operand(self) -> bool {
         use Token as T;
         self.is_atom()
-            || matches!(self, T::Gamma(_) | T::Variable(_) | T::Partial | T::InfinityPercent)
-            || matches!(self, T::Phantom | T::Boxed | T::Frac | T::Binom)
-            || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
+            || matches!(self, T::Gamma(_) | T::Frac | T::Binom | T::Open(_) | T::MatrixStart)
     }
 
     /// True for the last token of a value in arithmetic.
@@ -172,14 +149,13 @@ impl Token<'_> {
 
     /// True for the start of a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
-        matches!(self, Token::ExpE | Token::Function(_) | Token::MultiFunction(_))
-            || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
-            || matches!(self, Token::Sum | Token::Prod | Token::Lim)
+        use Token as T;
+        matches!(self, T::ExpE | T::Function(_) | T::OperatorName | T::Sqrt | T::Int)
     }
 }
 
 #[rustfmt::skip]
-static FUNCTION_NAMES: [(&str, Func); 40] = [
+static FUNCTION_NAMES: [(&str, Func); 32] = [
     ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
     ("cot", Func::Cot), ("arcsin", Func::Asin), ("asin", Func::Asin), ("arccos", Func::Acos), ("acos", Func::Acos),
     ("arctan", Func::Atan), ("atan", Func::Atan), ("arccsc", Func::Acsc), ("acsc", Func::Acsc),
@@ -188,8 +164,7 @@ static FUNCTION_NAMES: [(&str, Func); 40] = [
     ("arsinh", Func::Asinh), ("arcsinh", Func::Asinh), ("asinh", Func::Asinh),
     ("arcosh", Func::Acosh), ("arccosh", Func::Acosh), ("acosh", Func::Acosh),
     ("artanh", Func::Atanh), ("arctanh", Func::Atanh), ("atanh", Func::Atanh),
-    ("floor", Func::Floor), ("ceil", Func::Ceil), ("det", Func::Det), ("tr", Func::Trace), ("trace", Func::Trace),
-    ("norm", Func::Norm), ("gcd", Func::Gcd), ("lcm", Func::Lcm), ("max", Func::Max), ("min", Func::Min),
+    ("floor", Func::Floor), ("ceil", Func::Ceil),
 ];
 
 pub(crate) fn function_by_name(name: &str) -> Option<Func> {
@@ -223,16 +198,16 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
 
 /// Signs of ASCII, a longer one before a shorter one.
 #[rustfmt::skip]
-const SIGNS: [(&str, Token<'_>); 42] = [
+const SIGNS: [(&str, Token<'_>); 35] = [
     ("{", T::Open(B::Brace)), ("}", T::Close(B::Brace)), ("(", T::Open(B::Paren)), (")", T::Close(B::Paren)),
     ("^{\\circle}", T::Degree), ("^{\\degree}", T::Degree), ("^{\\circ}", T::Degree), ("^\\circle", T::Degree),
     ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree),
-    ("^{\\\\top}", T::Transpose), ("^{T}", T::Transpose), ("^T", T::Transpose), ("^", T::Caret),
+    ("^", T::Caret),
     ("+", T::Add), ("-", T::Sub), ("*", T::Mul), ("/", T::Div), (":", T::Div), ("==", T::Relation(Op::Eq)),
-    ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), (".", T::Period), ("_", T::Underscore), ("|", T::Bar),
-    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand), ("'", T::Transpose),
-    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx), ("<->", T::Other),
-    ("<=>", T::Other), ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
+    ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), ("_", T::Underscore), ("|", T::Bar),
+    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand),
+    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx),
+    ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
     (">", T::Relation(Op::Gt)),
 ];
 
