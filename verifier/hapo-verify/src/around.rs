@@ -107,7 +107,6 @@ fn leads_on(before: &str, after: &str, is_in_formula: bool) -> bool {
         || ends(before, &["--", "**", ":-"]);
     before.ends_with(SIGNS) && !is_emphasis
         || outside.ends_with(is_digit)
-        || outside.ends_with('^')
         || is_in_formula && !outside.ends_with('$') && before.ends_with(is_base)
         || ends(before.trim_end(), &OPERATORS)
         || before.strip_suffix('{').is_some_and(is_argument)

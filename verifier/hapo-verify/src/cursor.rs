@@ -111,14 +111,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Digits of the mathematical alphabets as plain ones.
-pub(crate) fn plain_digit(c: char) -> char {
-    match c as u32 {
-        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
-        _ => c,
-    }
-}
-
 /// Spaces of a formula.
 pub(crate) const SPACES: [&str; 7] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"];
 

@@ -43,15 +43,6 @@ pub(crate) enum Func {
     Asin,
     Acos,
     Atan,
-    Acsc,
-    Asec,
-    Acot,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
     /// `Log(x, base)`.
     Log,
     Abs,
@@ -126,7 +117,6 @@ pub(crate) enum Expr {
     Tuple(Vec<Expr>),
     Interval(Box<Interval>),
     Union(Vec<Expr>),
-    Intersection(Vec<Expr>),
     Complement(Box<(Expr, Expr)>),
     Domain(Domain),
 }
@@ -213,7 +203,6 @@ impl Expr {
             Expr::Set(_)
                 | Expr::Interval(_)
                 | Expr::Union(_)
-                | Expr::Intersection(_)
                 | Expr::Complement(_)
                 | Expr::Domain(_)
         )
@@ -269,19 +258,8 @@ impl Expr {
             | Expr::Set(v)
             | Expr::Tuple(v)
             | Expr::Union(v)
-            | Expr::Intersection(v)
             | Expr::Matrix { cells: v, .. } => v.iter().collect(),
             _ => Vec::new(),
-        }
-    }
-
-    /// This sum, product, call, power or percentage with its parts replaced; anything else as it is.
-    pub(crate) fn mapped(&self, part: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
-        match self {
-            Expr::Add(_) | Expr::Mul(_) | Expr::Call(..) | Expr::Pow(_) | Expr::Percent(_) => {
-                self.with_parts(part)
-            }
-            it => it.clone(),
         }
     }
 
@@ -293,7 +271,6 @@ impl Expr {
             Expr::Set(v) => Expr::Set(all(v)),
             Expr::Tuple(v) => Expr::Tuple(all(v)),
             Expr::Union(v) => Expr::Union(all(v)),
-            Expr::Intersection(v) => Expr::Intersection(all(v)),
             Expr::Matrix { cols, cells } => Expr::Matrix { cols: *cols, cells: all(cells) },
             Expr::Rel(op, sides) => Expr::rel(*op, part(&sides.0), part(&sides.1)),
             Expr::Complement(sides) => Expr::Complement(Box::new((part(&sides.0), part(&sides.1)))),
@@ -311,7 +288,7 @@ impl Expr {
     }
 
     pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
-        if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }
+        if self == from { to.clone() } else { self.with_parts(&mut |it| it.substituted(from, to)) }
     }
 
     /// True if `test` holds for this node or any below it.

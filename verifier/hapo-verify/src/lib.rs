@@ -89,7 +89,7 @@ pub use graders::math::{BENCHMARK, MATH, Math, Reading, TRAINING};
 pub use graders::oat::{OAT, Oat};
 pub use graders::{DEFAULT_GRADER, GRADERS, grader};
 pub use normalise::{Boxes, CleanUp};
-pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
+pub use options::{Fallback, MathOptions, Tries, Variables};
 pub use ordered::in_order;
 pub use policy::Policy;
 pub use verdict::{Judgement, Reason, Verdict};

@@ -446,11 +446,6 @@ pub(crate) fn worth_reading(text: &str) -> Option<&str> {
     text.contains(holds).then_some(text)
 }
 
-/// True for `3. Check the result`: the heading of a part.
-pub(crate) fn is_numbered_heading(text: &str) -> bool {
-    without_bullet(text).is_some_and(|it| it.starts_with(char::is_alphabetic))
-}
-
 /// True for a few words that may be an answer, and not what an answer may be.
 fn are_few_words(text: &str) -> bool {
     #[rustfmt::skip]

@@ -1,13 +1,9 @@
 //! Policies: the answers that a verdict may be paid for.
 
-use serde::{Deserialize, Serialize};
-
 /// Which judgement of a mathematical answer is wanted. `docs/verifier.md` has the table of what each pays for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Math-Verify 0.9.0's, right or wrong: rewards are compared with published runs.
-    #[default]
     MathVerify,
     /// The writer's meaning, wherever the answer stands: for the accuracy of a model.
     Benchmark,
@@ -16,18 +12,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Every policy, by its name.
-    pub const ALL: &[(&str, Policy)] = &[
-        ("math-verify", Policy::MathVerify),
-        ("benchmark", Policy::Benchmark),
-        ("training", Policy::Training),
-    ];
-
-    /// Its name in recipes and records.
-    pub fn name(self) -> &'static str {
-        Policy::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
-    }
-
     /// True if notation is read as its writer means it, rather than as Math-Verify reads it.
     pub(crate) fn reads_meaning(self) -> bool {
         self != Policy::MathVerify

@@ -205,14 +205,6 @@ fn offered(sentence: &str) -> Option<&str> {
     behind_fillers(&sentence[said.or_else(listed)?..])
 }
 
-/// True if the text between two statements says that the second one corrects the first.
-pub(crate) fn is_correction(between: &str) -> bool {
-    sentences(between).any(|it| {
-        let lower = it.to_lowercase().replace('’', "'");
-        takes_back(&lower) || DOUBTS.iter().any(|it| is_led_by(&lower, it))
-    })
-}
-
 /// True if the sentence that a text ends with begins another case: `If n is odd, the`.
 pub(crate) fn is_another_case(between: &str) -> bool {
     let last = between.rsplit(['\n']).next().unwrap_or_default();

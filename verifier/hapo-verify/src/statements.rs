@@ -10,7 +10,7 @@ use crate::grader::{AnswerForm, FoundAnswer};
 use crate::marks::{self, Content};
 use crate::meaning::as_letter;
 use crate::normalise::{are_one_list, bare, content_of, is_value, last_command, offers_another};
-use crate::retractions::{self, is_another_case, is_correction};
+use crate::retractions::{self, is_another_case};
 use crate::verdict::Reason;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -57,12 +57,6 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let (strong, weak) = search.last();
     let chosen = match (strong, weak) {
         (None, None) => return Err(search.missing),
-        (Some(strong), Some(weak))
-            if weak.range.start > strong.range.end
-                && is_correction(&text[strong.range.end..weak.range.start]) =>
-        {
-            weak
-        }
         (Some(it), _) | (None, Some(it)) => it,
     };
     let Statement { range, mut found, .. } = chosen;
@@ -228,7 +222,7 @@ impl<'a> Search<'a> {
         let line = marks::head(rest, MAX_LINE).lines().next().unwrap_or_default();
         let is_last = rest[line.len()..].trim_start().is_empty();
         let content = marks::worth_reading(line)?;
-        if !is_last && (!is_value(content) || marks::is_numbered_heading(content)) {
+        if !is_last && !is_value(content) {
             return None;
         }
         let end = at + 4 + line.len();

@@ -119,7 +119,6 @@ fn meaning(text: &str, style: Style) -> Option<Expr> {
 fn joined(all: Vec<(Joint, Vec<Interval>)>) -> Option<Vec<Interval>> {
     let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
     let comma = match (has(Joint::Or), has(Joint::And)) {
-        (true, true) if has(Joint::Comma) => return None,
         (true, _) => Joint::Or,
         _ => Joint::And,
     };

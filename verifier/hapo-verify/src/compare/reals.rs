@@ -26,14 +26,9 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Interval>> {
         Expr::Interval(i) => vec![(**i).clone()],
         Expr::Set(v) if v.len() <= 64 => v.iter().map(Interval::point).collect(),
         Expr::Domain(Domain::Reals) => vec![Interval::above(&Expr::NegInfinity, true)],
-        Expr::Domain(Domain::Empty) => Vec::new(),
         Expr::Union(v) => {
             let all: Vec<_> = v.iter().map(pieces).collect::<Option<_>>()?;
             all.concat()
-        }
-        Expr::Intersection(v) => {
-            let (first, rest) = v.split_first()?;
-            rest.iter().try_fold(pieces(first)?, |all, it| intersection(&all, &pieces(it)?))?
         }
         Expr::Complement(p) => intersection(&pieces(&p.0)?, &complement(&pieces(&p.1)?)?)?,
         _ => return None,

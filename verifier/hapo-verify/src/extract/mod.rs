@@ -91,12 +91,6 @@ impl Targets {
     };
 }
 
-impl Default for Targets {
-    fn default() -> Targets {
-        Targets::DEFAULT
-    }
-}
-
 /// Most candidates that are tried in one priority group.
 pub(crate) const MAX_CANDIDATES: usize = 48;
 

@@ -13,7 +13,7 @@ impl Scan<'_> {
         self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
     }
 
-    /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
+    /// As [`Scan::expression_at`], but not where an equals sign follows.
     pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
         let equals_follows = |end: usize| self.text[end..].trim_start().starts_with('=');
         let mut memo = Run::default();
@@ -22,21 +22,7 @@ impl Scan<'_> {
         {
             return Some(it);
         }
-        let mut it = self.number_at(at)?;
-        if !equals_follows(it.end) {
-            return Some(it);
-        }
-        let Found::Number { integer, decimal, percent } = &mut it.found else {
-            return None;
-        };
-        *percent = false;
-        let shortened = if decimal.start == decimal.end { integer } else { decimal };
-        if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
-            return None;
-        }
-        shortened.end -= 1;
-        it.end = shortened.end;
-        Some(it)
+        self.number_at(at).filter(|it| !equals_follows(it.end))
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.

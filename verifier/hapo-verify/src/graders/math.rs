@@ -10,7 +10,7 @@ use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::meaning::{as_meant, capital, plain_formula};
+use crate::meaning::{as_meant, plain_formula};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Tries, Variables};
@@ -38,15 +38,6 @@ impl Math {
     /// The grader with these options.
     pub const fn new(options: MathOptions) -> Math {
         Math { options }
-    }
-
-    /// The grader of a policy.
-    pub fn of(policy: Policy) -> &'static Math {
-        match policy {
-            Policy::MathVerify => &MATH,
-            Policy::Benchmark => &BENCHMARK,
-            Policy::Training => &TRAINING,
-        }
     }
 
     /// Reads the answer of a text, as Math-Verify's `parse` does.
@@ -218,11 +209,11 @@ impl PreparedGold for MathGold {
     /// reference's.
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         let (mut judgement, answer) = self.judged(&found.passage);
-        let extracted = judgement.extracted.as_deref().unwrap_or_default();
         let number = || spaced_number(&found.answer);
         let (verdict, reason) = if judgement.verdict.is_correct() {
-            let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
-            if capital.is_some_and(|it| extracted.chars().eq([it])) {
+            let gold = self.text.trim();
+            let is_capital = matches!(gold.as_bytes(), [b'A'..=b'Z']);
+            if is_capital && judgement.extracted.as_ref() == Some(&gold.to_ascii_lowercase()) {
                 (Verdict::Wrong, "a small letter against a capital")
             } else if self.is_list_for_inequality(&answer) {
                 (Verdict::Wrong, "numbers against an inequality")

@@ -289,16 +289,15 @@ impl MeantGold {
     /// The answer's value in the unit of the gold answer; as it is where one of them has none.
     fn in_golds_unit(&self, gold: &Expr, answer: &Meaning, value: &Expr) -> Option<Expr> {
         let unit = answer.unit.as_ref();
-        let is_other = |unit: Option<&Unit>, noun: Option<&String>| {
-            unit.zip(noun).is_some_and(|(unit, noun)| unit.is_other_than(noun))
-        };
+        // Things that are counted, or a unit that is not known.
+        let is_other =
+            |unit: Option<&Unit>, noun: &Option<String>| unit.is_some() && noun.is_some();
         let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
         let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
         match (self.meaning.unit.as_ref(), unit) {
             (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
             (wanted, unit)
-                if is_other(wanted, answer.noun.as_ref())
-                    || is_other(unit, self.meaning.noun.as_ref()) =>
+                if is_other(wanted, &answer.noun) || is_other(unit, &self.meaning.noun) =>
             {
                 None
             }

@@ -29,8 +29,8 @@ use std::borrow::Cow;
 use units::Measured;
 pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
-    announced_part, as_words, begins_with_decision, capital, hedges, is_function, names_nothing,
-    numeral, same_words, words,
+    announced_part, as_words, begins_with_decision, hedges, is_function, names_nothing, numeral,
+    same_words, words,
 };
 
 /// Dots of what goes on.
@@ -40,8 +40,6 @@ pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"
 pub(crate) const DEGREES: [&str; 8] = [
     "^{\\circ}", "^\\circ", "^°", "^\\degree", "°", "˚", "^{\\degree}", "\\degree",
 ];
-
-const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 
 /// Longest answer that is rewritten, in bytes.
 const MAX_TEXT: usize = 8_192;
@@ -202,12 +200,7 @@ fn dangling(text: &str) -> Option<Refusal> {
         return Some("brackets in brackets");
     }
     let prime = text.match_indices(['\'', '′', '’']).map(|it| it.0);
-    // Three digits behind it make it a sign of grouping.
-    let is_group = |at: usize| {
-        let after = &text[at + 1..];
-        text[at..].starts_with('\'') && after.bytes().take_while(u8::is_ascii_digit).count() == 3
-    };
-    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit()) && !is_group(at);
+    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit());
     if prime.into_iter().any(of_number) || text.contains("\\prime") && !text.contains('(') {
         return Some("a prime behind a number");
     }

@@ -40,20 +40,6 @@ fn is_remark(text: &str) -> bool {
         text.replace("\\text", "").replace("\\quad", "").chars().filter(kept).collect();
     let plain = plain.trim_start_matches("where").trim_start_matches("for");
     let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_lowercase());
-    let before = [
-        "\\in\\mathbbR",
-        "isaconstant",
-        "isanyconstant",
-        "isrealconstant",
-        "isanyrealnumber",
-        "isanarbitraryconstant",
-        "\\in\\mathbbZ",
-        "\\inℤ",
-        "isaninteger",
-        "isanyinteger",
-        "anyinteger",
-        "integer",
-    ];
     let behind = [
         "anyrealnumber",
         "anyreal",
@@ -72,8 +58,7 @@ fn is_remark(text: &str) -> bool {
         "integers",
         "eachinteger",
     ];
-    before.iter().any(|it| plain.strip_suffix(it).is_some_and(is_symbol))
-        || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
+    behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
 }
 
 /// `text` with the dots of what goes on, which the clean-up drops, as a command that it keeps. Behind a decimal they

@@ -145,12 +145,6 @@ impl Unit {
         Some(value.times(Expr::Num(factor)).times(pi))
     }
 
-    /// True for the name of another unit or of things, which this unit does not count.
-    pub(crate) fn is_other_than(&self, noun: &str) -> bool {
-        let is_alike = |it: &Unit| it.powers.iter().any(|(base, _)| self.has(base));
-        !noun.split('/').any(|it| known(it.trim_end_matches('.')).as_ref().is_some_and(is_alike))
-    }
-
     fn has(&self, base: &str) -> bool {
         self.powers.iter().any(|it| it.0 == base)
     }
@@ -404,7 +398,7 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
         // A power behind a quotient is that of its last unit.
         return Some(match power {
             2.. if word.contains('/') => (&bare[..open], format!("{word}{power}"), 1),
-            2.. | ..0 if is_unit && known(&word).is_none() && word.contains(' ') => {
+            2.. | ..0 if is_unit && word.contains(' ') => {
                 (&bare[..open], format!("{word}^{{{power}}}"), 1)
             }
             _ => (&bare[..open], word, power),

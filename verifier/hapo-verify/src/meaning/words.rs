@@ -346,10 +346,3 @@ fn is_more_values(text: &str) -> bool {
         && !text.trim_start().starts_with(['(', '['])
         && !words(text).any(is_prose)
 }
-
-/// The letter of a gold answer that is one capital letter.
-pub(crate) fn capital(text: Option<&str>) -> Option<char> {
-    let mut letters = text?.trim().chars();
-    let only = letters.next().filter(char::is_ascii_uppercase)?;
-    letters.next().is_none().then_some(only)
-}

@@ -138,11 +138,6 @@ impl Complex {
         if exponent < 0 { result.recip() } else { Some(result) }
     }
 
-    pub(super) fn is_zero(&self) -> bool {
-        self.re.sign() == Some(Ordering::Equal)
-            && self.im.as_ref().is_none_or(|b| b.sign() == Some(Ordering::Equal))
-    }
-
     pub(super) fn sin_cos(&self) -> Option<(Self, Self)> {
         let Some(b) = &self.im else {
             let (sin, cos) = self.re.sin_cos()?;
@@ -159,18 +154,12 @@ impl Complex {
         ))
     }
 
-    pub(super) fn sinh_cosh(&self) -> Option<(Self, Self)> {
-        let (up, down) = (self.exp()?, self.neg().exp()?);
-        let half = Complex::rat(&Rat::ratio(1, 2));
-        Some((up.sub(&down).mul(&half), up.add(&down).mul(&half)))
-    }
-
     pub(super) fn asin(&self) -> Option<Self> {
         let one = Complex::int(1);
         let rest = one.sub(&self.mul(self));
         if self.im.is_none() {
             let half_pi = Big::pi().mul(&Big::from_rat(&Rat::ratio(1, 2)));
-            if rest.re.is_negligible() || rest.is_zero() {
+            if rest.re.is_negligible() {
                 let negative = self.re.sign()? == Ordering::Less;
                 return Some(Complex::real(if negative { half_pi.neg() } else { half_pi }));
             }
@@ -187,13 +176,8 @@ impl Complex {
         Some(half_pi.sub(&self.asin()?))
     }
 
+    /// Of a real number.
     pub(super) fn atan(&self) -> Option<Self> {
-        if self.im.is_none() {
-            return Some(Complex::real(self.re.atan()));
-        }
-        let one = Complex::int(1);
-        let rotated = Complex::i().mul(self);
-        let difference = one.sub(&rotated).ln()?.sub(&one.add(&rotated).ln()?);
-        Some(Complex::i().mul(&Complex::rat(&Rat::ratio(1, 2))).mul(&difference))
+        self.im.is_none().then(|| Complex::real(self.re.atan()))
     }
 }

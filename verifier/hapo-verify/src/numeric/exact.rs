@@ -89,16 +89,7 @@ fn factorial(n: i64, budget: &mut u32) -> Option<Rat> {
         return None;
     }
     spend(budget, (n as u32) / 2)?;
-    Some(Rat::whole(product_of_range(1, n)))
-}
-
-/// `from · (from + 1) · … · to`, halves first, so that the factors stay of one size.
-fn product_of_range(from: i64, to: i64) -> BigInt {
-    if to - from < 12 {
-        return (from..=to).fold(BigInt::from(1), |product, k| product * k);
-    }
-    let middle = i64::midpoint(from, to);
-    product_of_range(from, middle) * product_of_range(middle + 1, to)
+    Some(Rat::whole((1..=n).fold(BigInt::from(1), |product, k| product * k)))
 }
 
 fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {

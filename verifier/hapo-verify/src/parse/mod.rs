@@ -140,18 +140,11 @@ fn last_equation(text: &str) -> Option<&str> {
     Some(&text[last + 1..])
 }
 
-/// True if the text speaks of complex numbers or matrices, in which case its symbols are not assumed to be real.
+/// True if an `i` stands alone in the text, in which case its symbols are not assumed to be real.
 pub(crate) fn looks_complex(text: &str) -> bool {
     let word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();
-    let lone_i = bytes.iter().enumerate().any(|(at, b)| {
+    bytes.iter().enumerate().any(|(at, b)| {
         *b == b'i' && !word(bytes.get(at + 1)) && (at == 0 || !word(bytes.get(at - 1)))
-    });
-    lone_i || text.contains('\\') && COMPLEX_WORDS.iter().any(|it| text.contains(it))
+    })
 }
-
-#[rustfmt::skip]
-const COMPLEX_WORDS: [&str; 13] = [
-    "\\mathbb{C}", "\\imath", "\\det", "\\operatorname{tr}", "\\operatorname{rank}", "\\text{rank}", "\\arg{", "\\Re{",
-    "\\Im{", "\\operatorname{Re}", "\\operatorname{Im}", "\\text{Re}", "\\text{Im}",
-];

@@ -1,10 +1,8 @@
 //! Numbers as Python's `float()` reads them.
 
-use crate::cursor::plain_digit;
-
 /// The numbers that Python's `float()` reads, apart from the infinities.
 pub(super) fn python_float(s: &str) -> Option<f64> {
-    let text: String = s.trim().chars().map(plain_digit).collect();
+    let text = s.trim();
     let valid =
         text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {

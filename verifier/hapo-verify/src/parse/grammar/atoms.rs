@@ -217,7 +217,7 @@ fn accent_name(command: &str, body: &str) -> String {
 fn push_token(out: &mut String, token: Token<'_>) {
     match token {
         Token::Letter(c) => out.push(c),
-        Token::Number(text) | Token::ENotation(text) | Token::Symbol(text) | Token::Word(text) => {
+        Token::Number(text) | Token::ENotation(text) | Token::Symbol(text) => {
             out.push_str(text);
         }
         Token::Percent(text) => out.extend([text, "%"]),

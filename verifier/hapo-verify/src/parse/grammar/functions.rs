@@ -33,7 +33,6 @@ impl Parser<'_, '_> {
                 Ok(Expr::pow(base, root))
             }
             T::Function(it) => self.one_argument(it),
-            T::OperatorName => self.operator_name(),
             T::Int => self.integral(),
             _ => Err(ParseError::Syntax),
         }
@@ -52,7 +51,7 @@ impl Parser<'_, '_> {
         Ok((below, above))
     }
 
-    fn one_argument(&mut self, function: Fn1) -> ParseResult<Expr> {
+    fn one_argument(&mut self, function: Fn1<'_>) -> ParseResult<Expr> {
         let (below, above) = self.scripts()?;
         let arg = self.single_argument()?;
         let minus_one = matches!(&above, Some(Expr::Num(n)) if n.to_i64() == Some(-1));
@@ -62,18 +61,10 @@ impl Parser<'_, '_> {
             Fn1::Ln => Expr::Call(Func::Log, vec![arg, below.unwrap_or(Expr::E)]),
             Fn1::Exp => Expr::pow(Expr::E, arg),
             Fn1::Known(name) => {
-                let inverse = matches!(
-                    name,
-                    "sin" | "cos" | "tan" | "csc" | "sec" | "cot" | "sinh" | "cosh" | "tanh"
-                );
-                let is_inverse = minus_one && inverse;
+                let is_inverse = minus_one && !matches!(name, "floor" | "ceil");
                 exponent = exponent.filter(|_| !is_inverse);
-                let func = if is_inverse {
-                    function_by_name(&format!("a{name}"))
-                } else {
-                    function_by_name(name)
-                };
-                Expr::call(func.ok_or(ParseError::Syntax)?, arg)
+                let arc = if is_inverse { "arc" } else { "" };
+                Expr::call(function_by_name(&format!("{arc}{name}")), arg)
             }
         };
         Ok(raised(it, exponent))
@@ -89,19 +80,6 @@ impl Parser<'_, '_> {
             }
         }
         self.nested(|it| it.product(Functions::Refused))
-    }
-
-    fn operator_name(&mut self) -> ParseResult<Expr> {
-        self.expect(Token::Open(Bracket::Brace))?;
-        let Some(Token::Word(name)) = self.peek() else {
-            return Err(ParseError::Syntax);
-        };
-        self.pos += 1;
-        self.expect(Token::Close(Bracket::Brace))?;
-        let (_, exponent) = self.scripts()?;
-        let arg = self.single_argument()?;
-        let func = function_by_name(name).unwrap_or_else(|| Func::Named(name.into()));
-        Ok(raised(Expr::call(func, arg), exponent))
     }
 
     fn integral(&mut self) -> ParseResult<Expr> {

@@ -113,11 +113,14 @@ impl Parser<'_, '_> {
         // The product of what is read so far, from the right, its last factor first.
         let mut product = Vec::with_capacity(factors.len());
         for (at, left) in factors.into_iter().enumerate().rev() {
-            if let [right] = product.as_slice()
+            // For the reference only at the end of a product.
+            if let Some(right) = product.last()
+                && (product.len() == 1 || self.style == Style::Meant)
                 && self.may_mix(&starts[at..])
                 && let Some(mixed) = mixed_number(&left, right, self.style)
             {
-                product = vec![mixed];
+                product.pop();
+                product.push(mixed);
             } else if let Expr::Mul(factors) = left {
                 work::count(factors.len());
                 product.extend(factors.into_iter().rev());

@@ -215,28 +215,15 @@ impl Parser<'_, '_> {
     }
 
     fn set_union(&mut self) -> ParseResult<Expr> {
-        self.joined_sets(Token::Union, Self::set_intersection, Expr::Union)
-    }
-
-    fn set_intersection(&mut self) -> ParseResult<Expr> {
-        self.joined_sets(Token::Intersection, Self::set_here, Expr::Intersection)
-    }
-
-    fn joined_sets(
-        &mut self,
-        sign: Token<'_>,
-        part: fn(&mut Self) -> ParseResult<Expr>,
-        join: fn(Vec<Expr>) -> Expr,
-    ) -> ParseResult<Expr> {
-        let first = part(self)?;
-        if self.peek() != Some(sign) {
+        let first = self.set_here()?;
+        if self.peek() != Some(Token::Union) {
             return Ok(first);
         }
         let mut parts = vec![tuple_as_set(first)?];
-        while self.eat(sign) {
-            parts.push(tuple_as_set(part(self)?)?);
+        while self.eat(Token::Union) {
+            parts.push(tuple_as_set(self.set_here()?)?);
         }
-        Ok(join(parts))
+        Ok(Expr::Union(parts))
     }
 
     fn set_here(&mut self) -> ParseResult<Expr> {

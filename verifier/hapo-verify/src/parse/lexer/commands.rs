@@ -26,13 +26,12 @@ const TOKENS: &[(&[&str], Option<Token<'static>>)] = &[
     (&["log"], Some(T::Function(Fn1::Log))), (&["ln"], Some(T::Function(Fn1::Ln))),
     (&["exp"], Some(T::Function(Fn1::Exp))), (&["exponentialE"], Some(T::ExpE)),
     (&["gamma"], Some(T::Gamma("gamma"))), (&["Gamma"], Some(T::Gamma("Gamma"))),
-    (&["operatorname"], Some(T::OperatorName)),
     (&["int"], Some(T::Int)), (&["to", "rightarrow", "leftrightarrow"], Some(T::Arrow)),
     (&["lt"], Some(T::Relation(Op::Lt))), (&["leq", "le", "leqslant"], Some(T::Relation(Op::Le))),
     (&["gt"], Some(T::Relation(Op::Gt))), (&["geq", "ge", "geqslant"], Some(T::Relation(Op::Ge))),
     (&["ne", "neq"], Some(T::Relation(Op::Ne))), (&["equiv"], Some(T::Relation(Op::Eq))),
     (&["approx"], Some(T::Approx)), (&["in"], Some(T::In)),
-    (&["cup"], Some(T::Union)), (&["cap"], Some(T::Intersection)), (&["setminus"], Some(T::SetMinus)),
+    (&["cup"], Some(T::Union)), (&["setminus"], Some(T::SetMinus)),
     (&["emptyset"], Some(T::Domain(Domain::Empty))),
     (&["quad", "qquad", "thinspace", "medspace", "thickspace", "negthinspace", "negmedspace", "negthickspace"], None),
     (&["vrule", "vcenter", "vbox", "vskip", "vspace", "hfil", "phantom"], None),
@@ -118,6 +117,12 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     }
     let (token, used) = match name {
         "begin" => (T::MatrixStart, array_columns(after)?),
+        "operatorname" => match accent(rest, len)? {
+            (Some(T::Accent(_, name)), end) => {
+                return Some((Some(T::Function(Fn1::Known(name))), end));
+            }
+            _ => return None,
+        },
         _ if ACCENTS.contains(&name) => return accent(rest, len),
         _ => (named_symbol(name)?, 0),
     };

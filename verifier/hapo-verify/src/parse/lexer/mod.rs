@@ -47,10 +47,7 @@ pub(crate) enum Token<'a> {
     Close(Bracket),
     Bar,
     Vert,
-    Function(Fn1),
-    /// A bare word that the grammar reserves (`gcd`, `tr`, …).
-    Word(&'a str),
-    OperatorName,
+    Function(Fn1<'a>),
     Frac,
     Binom,
     Choose,
@@ -72,7 +69,6 @@ pub(crate) enum Token<'a> {
     Degree,
     Domain(Domain),
     Union,
-    Intersection,
     SetMinus,
     PlusMinus,
     /// A token that no expression can use.
@@ -105,11 +101,11 @@ impl Bracket {
 
 /// A function of one argument.
 #[derive(Clone, Debug, PartialEq, Eq, Copy)]
-pub(crate) enum Fn1 {
+pub(crate) enum Fn1<'a> {
     Log,
     Ln,
     Exp,
-    Known(&'static str),
+    Known(&'a str),
 }
 
 impl Token<'_> {
@@ -144,32 +140,27 @@ impl Token<'_> {
     }
 
     pub(crate) fn joins_sets(self) -> bool {
-        matches!(self, Token::Union | Token::Intersection | Token::SetMinus)
+        matches!(self, Token::Union | Token::SetMinus)
     }
 
     /// True for the start of a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
         use Token as T;
-        matches!(self, T::ExpE | T::Function(_) | T::OperatorName | T::Sqrt | T::Int)
+        matches!(self, T::ExpE | T::Function(_) | T::Sqrt | T::Int)
     }
 }
 
 #[rustfmt::skip]
-static FUNCTION_NAMES: [(&str, Func); 32] = [
+static FUNCTION_NAMES: [(&str, Func); 14] = [
     ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
     ("cot", Func::Cot), ("arcsin", Func::Asin), ("asin", Func::Asin), ("arccos", Func::Acos), ("acos", Func::Acos),
-    ("arctan", Func::Atan), ("atan", Func::Atan), ("arccsc", Func::Acsc), ("acsc", Func::Acsc),
-    ("arcsec", Func::Asec), ("asec", Func::Asec), ("arccot", Func::Acot), ("acot", Func::Acot),
-    ("sinh", Func::Sinh), ("cosh", Func::Cosh), ("tanh", Func::Tanh),
-    ("arsinh", Func::Asinh), ("arcsinh", Func::Asinh), ("asinh", Func::Asinh),
-    ("arcosh", Func::Acosh), ("arccosh", Func::Acosh), ("acosh", Func::Acosh),
-    ("artanh", Func::Atanh), ("arctanh", Func::Atanh), ("atanh", Func::Atanh),
-    ("floor", Func::Floor), ("ceil", Func::Ceil),
+    ("arctan", Func::Atan), ("atan", Func::Atan), ("floor", Func::Floor), ("ceil", Func::Ceil),
 ];
 
-pub(crate) fn function_by_name(name: &str) -> Option<Func> {
+/// The function of that name; one that is not known is equal to itself alone.
+pub(crate) fn function_by_name(name: &str) -> Func {
     let found = FUNCTION_NAMES.iter().find(|it| it.0 == name);
-    found.map(|it| it.1.clone())
+    found.map_or_else(|| Func::Named(name.into()), |it| it.1.clone())
 }
 
 /// Most tokens that an answer may have.
