@@ -34,14 +34,11 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Signs and commands between two operands.
 const SIGNS: [char; 6] = ['+', '-', '−', '*', '/', '×'];
 const OPERATORS: [&str; 4] = ["\\cdot", "\\times", "\\div", "\\pm"];
 
-/// Commands that begin a factor.
 const FACTORS: [&str; 3] = ["\\pi", "\\sqrt", "\\frac"];
 
-/// Factors in words.
 const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 
 /// Marks behind a box that are no exponents, beside degrees.

@@ -311,7 +311,6 @@ impl Expr {
         Some(Expr::Matrix { cols: *cols, cells })
     }
 
-    /// True if a literal decimal occurs anywhere.
     pub(crate) fn has_float(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
     }

@@ -49,7 +49,6 @@ impl Rat {
         (it.bits() <= MAX_BITS).then_some(it)
     }
 
-    /// Numerator and denominator.
     pub(crate) fn parts(&self) -> (&BigInt, &BigInt) {
         (&self.upper, &self.lower)
     }
@@ -129,7 +128,6 @@ impl Rat {
         if exponent < 0 { Rat::new(lower, upper) } else { Some(Rat { upper, lower }) }
     }
 
-    /// Bits of the larger part.
     pub(crate) fn bits(&self) -> u64 {
         self.upper.bits().max(self.lower.bits())
     }

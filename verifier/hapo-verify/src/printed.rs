@@ -53,7 +53,6 @@ fn binding(e: &Expr) -> Place {
     }
 }
 
-/// The base of a square root.
 fn root(power: &(Expr, Expr)) -> Option<&Expr> {
     matches!(&power.1, Expr::Num(n) if *n == Rat::ratio(1, 2)).then_some(&power.0)
 }

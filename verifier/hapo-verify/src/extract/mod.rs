@@ -6,7 +6,6 @@
 //! (a closing delimiter, the end of a run) is found once and remembered.
 
 mod anchors;
-mod boxed;
 mod finders;
 mod formulas;
 mod numbers;

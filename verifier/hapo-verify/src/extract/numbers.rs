@@ -3,7 +3,6 @@
 use super::{Candidate, Found, Scan};
 use crate::work;
 
-/// Marks behind arithmetic.
 const MARKS: &str = ".,:)$";
 
 impl Scan<'_> {
@@ -86,16 +85,9 @@ impl Scan<'_> {
         }
         // At least one operator, with at least one character of the run after it.
         let end = memo.last_end?;
-        let operator = memo.operator?;
-        if operator <= digit {
-            return None;
-        }
-        let mut match_end = end;
-        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1, MARKS).is_some() {
-            match_end += 1;
-        }
-        let stop = self.suffix(match_end, MARKS)?;
-        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
+        memo.operator.filter(|it| *it > digit)?;
+        let stop = self.suffix(end, MARKS)?;
+        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..end) })
     }
 
     /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
@@ -142,9 +134,6 @@ impl Scan<'_> {
         let currency = self.text[start..].chars().next()?;
         if currency == '$' || matches!(currency, '€' | '£' | '¥' | '฿' | '₠'..='₿') {
             start += currency.len_utf8();
-        }
-        if self.before(start).is_some_and(|b| b.is_ascii_digit()) {
-            return None;
         }
         let minus = usize::from(self.byte(start) == Some(b'-'));
         let digits = |from: usize| {

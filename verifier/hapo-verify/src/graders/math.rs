@@ -13,9 +13,8 @@ use crate::grader::{FoundAnswer, Grader, PreparedGold};
 use crate::meaning::{as_meant, plain_formula};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
-use crate::options::{Fallback, MathOptions, Tries, Variables};
+use crate::options::{Fallback, MathOptions, Policy, Tries, Variables};
 use crate::parse::{self, ParseError, ParseResult, Products, Style};
-use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
@@ -116,9 +115,13 @@ pub struct Reading {
 impl Reading {
     /// The value in sympy's notation.
     pub fn value(&self) -> Option<String> {
-        match self.value.as_ref()? {
-            Value::Expr(it) => Some(it.to_string()),
-            Value::Word(_) => None,
+        self.expr().map(ToString::to_string)
+    }
+
+    fn expr(&self) -> Option<&Expr> {
+        match &self.value {
+            Some(Value::Expr(it)) => Some(it),
+            _ => None,
         }
     }
 
@@ -186,15 +189,6 @@ impl MathGold {
         (judgement, answer)
     }
 
-    fn is_list_for_inequality(&self, answer: &Reading) -> bool {
-        match (&self.reading.value, &answer.value) {
-            (Some(Value::Expr(gold)), Some(Value::Expr(answer))) => {
-                is_list_for_inequality(gold, answer)
-            }
-            _ => false,
-        }
-    }
-
     /// True if the answer is met by the same reals as the gold answer.
     fn is_same_condition(&self, found: &FoundAnswer<'_>) -> bool {
         // Of several boxes the last is a part alone.
@@ -210,17 +204,18 @@ impl PreparedGold for MathGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         let (mut judgement, answer) = self.judged(&found.passage);
         let number = || spaced_number(&found.answer);
+        let values = self.reading.expr().zip(answer.expr());
         let (verdict, reason) = if judgement.verdict.is_correct() {
             let gold = self.text.trim();
             let is_capital = matches!(gold.as_bytes(), [b'A'..=b'Z']);
             if is_capital && judgement.extracted.as_ref() == Some(&gold.to_ascii_lowercase()) {
                 (Verdict::Wrong, "a small letter against a capital")
-            } else if self.is_list_for_inequality(&answer) {
+            } else if values.is_some_and(|(gold, it)| is_list_for_inequality(gold, it)) {
                 (Verdict::Wrong, "numbers against an inequality")
             } else {
                 return judgement;
             }
-        } else if let (Some(Value::Expr(gold)), Some(number)) = (&self.reading.value, number()) {
+        } else if let (Some(gold), Some(number)) = (self.reading.expr(), number()) {
             if !Comparison::new(&self.options).equal(gold, &number) {
                 return judgement;
             }

@@ -5,7 +5,6 @@
 //! refuse it ([`units`]); words are compared as words. The price is that an answer in which anything is left over has no
 //! meaning: no number is picked out of it.
 
-mod angles;
 mod dates;
 mod letters;
 mod markup;
@@ -73,7 +72,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
     let plain = markup::plain(text);
-    let plain = angles::rewritten(&plain);
+    let plain = signs::with_radians(&plain);
     let plain = condition(shapes::without_parameters(&plain));
     if let Some(why) = dangling(plain) {
         return Err(why);

@@ -2,6 +2,7 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
+use super::DEGREES;
 use crate::cursor::{Cursor, closing, replaced, replaced_at};
 use std::borrow::Cow;
 
@@ -172,4 +173,24 @@ pub(super) fn commands(text: &str) -> String {
         let name = cursor.one_of(&FUNCTIONS)?;
         cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
     })
+}
+
+/// `text` with the degrees under trigonometric functions as multiples of π.
+pub(super) fn with_radians(text: &str) -> Cow<'_, str> {
+    const FUNCTIONS: [&str; 6] = ["sin", "cos", "tan", "cot", "sec", "csc"];
+    let has_function = FUNCTIONS.iter().any(|it| text.contains(it));
+    let has_degrees = DEGREES[..6].iter().any(|it| text.contains(it));
+    // An inverse function gives an angle and takes none.
+    if !has_function || !has_degrees || text.contains("arc") || text.contains("^{-1}") {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(replaced(text, |cursor, out| {
+        cursor.peek().filter(|c| c.is_ascii_digit() || *c == '.')?;
+        let number = cursor.take_while(|c| c.is_ascii_digit() || c == '.');
+        match cursor.one_of(&DEGREES[..6]) {
+            Some(_) => out.extend(["{\\frac{", number, "\\pi}{180}}"]),
+            None => out.push_str(number),
+        }
+        Some(())
+    }))
 }

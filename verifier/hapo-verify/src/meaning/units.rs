@@ -161,7 +161,6 @@ impl Unit {
 /// Most words of what a value counts.
 const MAX_WORDS: usize = 16;
 
-/// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
     Measured { value: text.to_owned(), ..Measured::default() }
 }
@@ -281,7 +280,6 @@ fn operation(word: &str) -> Option<Operation> {
     })
 }
 
-/// True for a word that is applied to the value before it.
 pub(super) fn is_operation(word: &str) -> bool {
     operation(word).is_some()
 }

@@ -1,9 +1,8 @@
 //! Values of expressions in complex numbers.
 
 use super::big::Big;
-use super::budget::{BUDGET, spend};
 use super::complex::Complex;
-use super::exact::{exact_call, exact_in};
+use super::exact::{BUDGET, exact_call, exact_in, spend};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 

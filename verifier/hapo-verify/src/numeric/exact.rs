@@ -1,11 +1,12 @@
-//! Exact rational values.
+//! Exact rational values, and the steps that a judgement may take.
 
-use super::budget::{BUDGET, cost, spend};
 use crate::expr::{Expr, Func};
 use crate::number::{MAX_BITS, Rat};
+use crate::work;
 use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::ToPrimitive;
+use std::cell::Cell;
 
 /// Largest number whose roots and logarithms are looked for among the integers, in bits.
 const MAX_ROOT_BITS: u64 = 4_096;
@@ -116,4 +117,36 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
         spend(budget, (value.bits() / 1_024) as u32)?;
     }
     Some(Rat::whole(value))
+}
+
+/// Steps (nodes evaluated, with large ones counted more than once) that one side may take at one point.
+pub(super) const BUDGET: u32 = 20_000;
+
+pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
+    work::count(1);
+    *budget = budget.checked_sub(steps)?;
+    FUEL.with(|fuel| {
+        let left = fuel.get().checked_sub(steps);
+        fuel.set(left.unwrap_or(0));
+        left.map(|_| ())
+    })
+}
+
+/// The cost of adding or multiplying two numbers, in steps, which is spent before the operation.
+fn cost(a: &Rat, b: &Rat) -> u32 {
+    let words = ((a.bits() + b.bits()) / 64) as u32;
+    // Fractions are reduced, which is quadratic.
+    if a.is_integer() && b.is_integer() { words } else { words * words / 2 }
+}
+
+/// Steps of one judgement, all comparisons in it together.
+const FUEL_PER_JUDGEMENT: u32 = 100_000;
+
+thread_local! {
+    static FUEL: Cell<u32> = const { Cell::new(FUEL_PER_JUDGEMENT) };
+}
+
+/// Grants a new judgement its steps.
+pub(crate) fn refuel() {
+    FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
 }

@@ -6,7 +6,6 @@
 
 mod analysis;
 mod big;
-mod budget;
 mod complex;
 mod eval;
 mod exact;
@@ -15,9 +14,8 @@ mod points;
 
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
-pub(crate) use budget::refuel;
 use eval::real_value;
-pub(crate) use exact::exact;
+pub(crate) use exact::{exact, refuel};
 use num_bigint::BigInt;
 use points::{same_at_points, same_at_real_points};
 use std::cmp::Ordering;
@@ -103,17 +101,12 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
 
 /// Orders two real constants; `None` where there is no order or it is not known.
 pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
-    match (a, b) {
-        (Expr::Infinity, Expr::Infinity) | (Expr::NegInfinity, Expr::NegInfinity) => {
-            return Some(Ordering::Equal);
-        }
-        (Expr::Infinity, _) | (_, Expr::NegInfinity) => {
-            return (!a.has_symbol() && !b.has_symbol()).then_some(Ordering::Greater);
-        }
-        (_, Expr::Infinity) | (Expr::NegInfinity, _) => {
-            return (!a.has_symbol() && !b.has_symbol()).then_some(Ordering::Less);
-        }
-        _ => {}
+    let infinite = |it: &Expr| match it {
+        Expr::NegInfinity => -1,
+        it => i32::from(*it == Expr::Infinity),
+    };
+    if infinite(a) != 0 || infinite(b) != 0 {
+        return (!a.has_symbol() && !b.has_symbol()).then(|| infinite(a).cmp(&infinite(b)));
     }
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
         return Some(x.cmp(&y));

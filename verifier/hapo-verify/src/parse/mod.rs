@@ -28,13 +28,6 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
     }
-    // Up to 18 digits: the common case, without tokens.
-    if text.len() <= 18
-        && is_digits(text)
-        && let Ok(n) = text.parse()
-    {
-        return Ok(Expr::int(n));
-    }
     let whole = latex_once(text, style);
     if whole.is_err()
         && style == Style::Peer

@@ -1,6 +1,6 @@
 //! Comparison of flattened texts.
 
-use super::floats::{near_integer, python_float, without_separators};
+use super::flatten::{near_integer, python_float, without_separators};
 use crate::expr::Expr;
 use crate::meaning::plain_formula;
 use crate::numeric;

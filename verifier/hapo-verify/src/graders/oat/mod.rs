@@ -7,14 +7,13 @@
 
 mod flat_equal;
 mod flatten;
-mod floats;
 mod hendrycks;
 mod plain_text;
 
 use super::math::MathGold;
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
-use crate::last_box::last_box;
+use crate::normalise::last_box;
 use crate::numeric;
 use crate::options::{Fallback, MathOptions};
 use crate::verdict::{Judgement, Reason, Verdict, reported};

@@ -33,7 +33,7 @@ impl Parser<'_, '_> {
                 self.expect(T::Close(it))?;
                 Ok(inner)
             }
-            T::Bar | T::Vert => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
+            T::Bar => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
             T::Frac => self.fraction(),
             T::Binom => {
                 self.pos += 1;

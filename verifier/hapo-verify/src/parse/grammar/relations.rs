@@ -158,7 +158,7 @@ impl Parser<'_, '_> {
         };
         match token {
             // Inside |…| a bar closes; the opening of another group looks the same.
-            T::Bar | T::Vert => self.bars == 0,
+            T::Bar => self.bars == 0,
             _ if token.is_function() => functions == Functions::Allowed,
             _ => token.is_operand(),
         }
@@ -238,7 +238,6 @@ fn factorial(arg: Expr) -> Expr {
     Expr::call(Func::Factorial, arg)
 }
 
-/// `n!` of a number.
 fn is_plain_factorial(e: &Expr) -> bool {
     matches!(e, Expr::Call(Func::Factorial, args) if matches!(args.as_slice(), [Expr::Num(_)]))
 }

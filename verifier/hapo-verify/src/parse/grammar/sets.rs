@@ -162,7 +162,7 @@ impl Parser<'_, '_> {
         let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
         let same_kind = opening == closing
             && matches!(opening, Bracket::Paren | Bracket::ParenVisual | Bracket::Square);
-        if top.n_commas == 1 && top.n_semicolons == 0 && !top.relation && !top.plus_minus {
+        if top.n_commas == 1 && top.n_semicolons == 0 {
             let start = self.pos;
             let ends = self.expr().and_then(|left| {
                 self.expect(Token::Comma)?;
@@ -265,14 +265,6 @@ fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> ParseR
         if order.is_eq() {
             return Ok(Expr::Set(vec![start]));
         }
-    }
-    if matches!(start, Expr::Matrix { .. }) || start.is_set() || end.is_set() {
-        return Err(ParseError::Meaning);
-    }
-    // A symbol that may be complex cannot bound an interval.
-    let is_complex = |it: &Expr| matches!(it, Expr::Sym { complex: true, .. } | Expr::I);
-    if start.any(&mut |it| is_complex(it)) || end.any(&mut |it| is_complex(it)) {
-        return Err(ParseError::Meaning);
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));

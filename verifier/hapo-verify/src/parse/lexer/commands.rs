@@ -16,7 +16,7 @@ const TOKENS: &[(&[&str], Option<Token<'static>>)] = &[
     (&["div", "over"], Some(T::Div)),
     (&["infty"], Some(T::Infinity)),
     (&["pm", "mp"], Some(T::PlusMinus)),
-    (&["lvert"], Some(T::Open(B::VertBar))), (&["rvert"], Some(T::Close(B::VertBar))), (&["vert"], Some(T::Vert)),
+    (&["lvert"], Some(T::Open(B::VertBar))), (&["rvert"], Some(T::Close(B::VertBar))), (&["vert"], Some(T::Bar)),
     (&["lbrace"], Some(T::Open(B::BraceCommand))), (&["rbrace"], Some(T::Close(B::BraceCommand))),
     (&["lbrack"], Some(T::Open(B::SquareCommand))), (&["rbrack"], Some(T::Close(B::SquareCommand))),
     (&["lgroup"], Some(T::Open(B::Group))), (&["rgroup"], Some(T::Close(B::Group))),

@@ -46,7 +46,6 @@ pub(crate) enum Token<'a> {
     Open(Bracket),
     Close(Bracket),
     Bar,
-    Vert,
     Function(Fn1<'a>),
     Frac,
     Binom,
