@@ -95,7 +95,6 @@ impl<'a> Cursor<'a> {
         Some(&rest[1..close])
     }
 
-    /// What stands between a place before and this one.
     pub(crate) fn since(&self, start: &Cursor<'a>) -> &'a str {
         &self.text[start.at..self.at]
     }

@@ -296,19 +296,25 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// A matrix that is written with a factor, as one.
+    /// A sum or a product of matrices, or one with a factor, as one matrix.
     pub(crate) fn as_matrix(&self) -> Option<Expr> {
-        let Expr::Mul(factors) = self else {
-            return matches!(self, Expr::Matrix { .. }).then(|| self.clone());
-        };
-        let is_matrix = |it: &&Expr| matches!(it, Expr::Matrix { .. });
-        let (matrices, scalars): (Vec<&Expr>, Vec<&Expr>) = factors.iter().partition(is_matrix);
-        let [Expr::Matrix { cols, cells }] = matrices.as_slice() else {
-            return None;
-        };
-        let scalar = Expr::Mul(scalars.into_iter().cloned().collect());
-        let cells = cells.iter().map(|it| scalar.clone().times(it.clone())).collect();
-        Some(Expr::Matrix { cols: *cols, cells })
+        match self {
+            Expr::Matrix { .. } => Some(self.clone()),
+            Expr::Add(terms) => {
+                let mut all = terms.iter().map(Expr::as_matrix);
+                let first = all.next()??;
+                all.try_fold(first, |sum, it| matrix_sum(&sum, &it?))
+            }
+            Expr::Mul(factors) => {
+                let mut all = factors.iter().filter_map(Expr::as_matrix);
+                let first = all.next()?;
+                let product = all.try_fold(first, |left, it| matrix_product(&left, &it))?;
+                let scalars = factors.iter().filter(|it| it.as_matrix().is_none()).cloned();
+                let scalar = Expr::Mul(scalars.collect());
+                Some(product.with_parts(&mut |it| scalar.clone().times(it.clone())))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn has_float(&self) -> bool {
@@ -318,4 +324,34 @@ impl Expr {
     pub(crate) fn has_symbol(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
     }
+}
+
+fn matrix_sum(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (Expr::Matrix { cols, cells }, Expr::Matrix { cols: other, cells: more }) = (left, right)
+    else {
+        return None;
+    };
+    let is_same = cols == other && cells.len() == more.len();
+    let sum = || cells.iter().zip(more).map(|(a, b)| a.clone().plus(b.clone())).collect();
+    is_same.then(|| Expr::Matrix { cols: *cols, cells: sum() })
+}
+
+/// Largest product of matrices that is written out, in scalar products.
+const MAX_MATRIX_STEPS: usize = 1_000;
+
+fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (Expr::Matrix { cols: inner, cells: a }, Expr::Matrix { cols, cells: b }) = (left, right)
+    else {
+        return None;
+    };
+    if b.len() != inner * cols || a.len() * cols > MAX_MATRIX_STEPS {
+        return None;
+    }
+    let cell = |row: &[Expr], col: usize| {
+        let column = b.iter().skip(col).step_by(*cols);
+        Expr::Add(row.iter().zip(column).map(|(x, y)| x.clone().times(y.clone())).collect())
+    };
+    let rows = a.chunks(*inner);
+    let cells = rows.flat_map(|row| (0..*cols).map(|col| cell(row, col)).collect::<Vec<_>>());
+    Some(Expr::Matrix { cols: *cols, cells: cells.collect() })
 }

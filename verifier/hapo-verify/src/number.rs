@@ -5,7 +5,7 @@
 
 use num_bigint::BigInt;
 use num_integer::Integer;
-use num_traits::{One, Signed, ToPrimitive, Zero};
+use num_traits::{Float, One, Signed, ToPrimitive, Zero};
 use std::cmp::Ordering;
 
 /// Largest numerator or denominator that is ever computed, in bits (about 19,700 decimal digits).
@@ -69,15 +69,8 @@ impl Rat {
     }
 
     pub(crate) fn from_f64(value: f64) -> Option<Rat> {
-        if !value.is_finite() {
-            return None;
-        }
-        let bits = value.to_bits();
-        let exponent = (bits >> 52 & 0x7ff) as i64;
-        let fraction = (bits & ((1 << 52) - 1)) as i64;
-        let mantissa = if exponent == 0 { fraction } else { fraction | 1 << 52 };
-        let scale = Rat::int(2).pow(exponent.max(1) - 1_075)?;
-        Rat::int(if value < 0.0 { -mantissa } else { mantissa }).mul(&scale)
+        let (mantissa, exponent, sign) = value.is_finite().then(|| value.integer_decode())?;
+        Rat::whole(BigInt::from(mantissa) * sign).mul(&Rat::int(2).pow(exponent.into())?)
     }
 
     pub(crate) fn ten_pow(exponent: i64) -> Option<Rat> {
@@ -144,7 +137,6 @@ impl Rat {
         self.lower.is_one()
     }
 
-    /// The value, if it is an integer of one word.
     pub(crate) fn to_i64(&self) -> Option<i64> {
         self.upper.to_i64().filter(|_| self.is_integer())
     }

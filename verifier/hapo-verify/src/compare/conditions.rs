@@ -93,6 +93,10 @@ fn read(text: &str, style: Style) -> Option<Solved> {
     let mut unknown = None;
     for (joint, part) in &parts {
         let (about, set) = solved(&meaning(part, style)?)?;
+        // z is a complex number, and |z| its size.
+        if part.contains('|') && matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z") {
+            return None;
+        }
         // A list of sets is no condition; their union is.
         if about.is_none() && parts.iter().skip(1).any(|it| it.0 != Joint::Or) {
             return None;

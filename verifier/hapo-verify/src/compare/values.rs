@@ -155,7 +155,6 @@ impl Comparison<'_> {
     }
 }
 
-/// A percentage without its sign.
 fn bare(e: &Expr) -> &Expr {
     match e {
         Expr::Percent(inner) => inner,

@@ -321,7 +321,6 @@ fn spaced_number(text: &str) -> Option<Expr> {
     spaced.then(|| parse::grammar::number(&joined).ok())?
 }
 
-/// Digits with at most one point.
 fn is_number(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     digits > 0 && digits + usize::from(text.contains('.')) == text.len()

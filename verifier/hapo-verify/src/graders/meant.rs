@@ -223,7 +223,7 @@ impl MeantGold {
             (Some(a), Some(b)) if !a.keys().eq(b.keys()) => {
                 // `a=b, c=4` may be turned.
                 let is_symbol = |it: &Expr| matches!(it, Expr::Sym { .. });
-                return if a.values().any(is_symbol) { None } else { Some(false) };
+                return (!a.values().any(is_symbol)).then_some(false);
             }
             (Some(a), Some(b)) => (in_order(a), in_order(b)),
             (Some(a), None) if is_list(value) => (in_order(a), value.clone()),
@@ -266,7 +266,7 @@ impl MeantGold {
         if is_tuple(gold) && is_list(value) || is_tuple(value) && is_list(gold) {
             return Some("a list or a set against a tuple or an interval");
         }
-        if is_list_for_inequality(gold, value) && !has_relation(value) {
+        if is_list_for_inequality(gold, value) {
             return Some("numbers against an inequality");
         }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
@@ -358,10 +358,6 @@ fn named(e: &Expr) -> Option<BTreeMap<String, Expr>> {
     let named: BTreeMap<String, Expr> = pairs.into_iter().collect();
     let is_name = |it: &String| it.chars().all(char::is_alphabetic);
     (n_pairs > 1 && named.len() == n_pairs && named.keys().all(is_name)).then_some(named)
-}
-
-fn has_relation(e: &Expr) -> bool {
-    matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
 }
 
 /// A list of intervals as their union, where the other side is a union.

@@ -37,14 +37,10 @@ pub(super) fn behind_name(text: &str) -> Option<&str> {
         (c == '=' && level == 0 && bars % 2 == 0).then_some(at)
     })?;
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
-    let symbol = single_symbol(name);
+    let symbol = (name.len() == 1).then_some(name);
     let is_recursive =
         symbol.is_some_and(|it| value.split(|c: char| !c.is_alphanumeric()).any(|word| word == it));
     (is_name(name) && !is_recursive && !value.starts_with(['=', '>', '<'])).then_some(value)
-}
-
-fn single_symbol(name: &str) -> Option<&str> {
-    (name.len() == 1).then_some(name)
 }
 
 /// True for one letter, a function or a set of something, or words.

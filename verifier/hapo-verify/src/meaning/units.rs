@@ -371,7 +371,6 @@ fn known(name: &str) -> Option<Unit> {
     Some(Unit::of(base, Rat::ratio(*n, *d)))
 }
 
-/// A text without spaces at its end, of any kind.
 fn trimmed(text: &str) -> &str {
     let text = without_spaces(text.trim(), &SPACES);
     // The backslash of `\ ` whose space was trimmed.

@@ -88,7 +88,6 @@ fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> 
     Some((1 + space.len_utf8(), " "))
 }
 
-/// Length of `{,}`, with spaces.
 fn braced_comma(text: &str) -> Option<usize> {
     let after = text.strip_prefix('{')?.trim_start().strip_prefix(',')?;
     let after = after.trim_start().strip_prefix('}')?;

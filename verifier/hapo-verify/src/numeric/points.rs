@@ -29,11 +29,7 @@ fn point(idx: usize, probe: u64) -> Rat {
 pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     let n_points = if atoms.is_empty() { 1 } else { 4 };
     let mut n_good = 0;
-    for probe in 0..n_points {
-        let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        let Some((x, y)) = pair(a, b, atoms, &points) else {
-            continue;
-        };
+    for (x, y) in pairs(a, b, atoms, n_points) {
         let zero = || Big::from_rat(&Rat::int(0));
         let real = x.re.same(&y.re);
         let imaginary = match (&x.im, &y.im) {
@@ -61,11 +57,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
 /// True if `a` and `b` have the same value wherever both are real, at three points or more.
 pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     let mut n_good = 0;
-    for probe in 0..6 {
-        let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        let Some((x, y)) = pair(a, b, atoms, &points) else {
-            continue;
-        };
+    for (x, y) in pairs(a, b, atoms, 6) {
         let zero = || Big::from_rat(&Rat::int(0));
         let is_real = |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
         if is_real(&x) && is_real(&y) {
@@ -78,11 +70,16 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     n_good > 2
 }
 
-fn pair(a: &Expr, b: &Expr, atoms: &[&Expr], points: &[Rat]) -> Option<(Complex, Complex)> {
-    let values: Vec<(&Expr, Complex)> = atoms
-        .iter()
-        .zip(points)
-        .map(|(atom, at)| (*atom, Complex { re: Big::from_rat(at), im: None }))
-        .collect();
-    Some((value(a, &values)?, value(b, &values)?))
+/// The values of both at the first points where both have one.
+fn pairs<'e>(
+    a: &'e Expr,
+    b: &'e Expr,
+    atoms: &'e [&'e Expr],
+    n_points: u64,
+) -> impl Iterator<Item = (Complex, Complex)> {
+    (0..n_points).filter_map(move |probe| {
+        let at = |idx| Complex::rat(&point(idx, probe));
+        let values: Vec<_> = atoms.iter().enumerate().map(|(idx, atom)| (*atom, at(idx))).collect();
+        Some((value(a, &values)?, value(b, &values)?))
+    })
 }

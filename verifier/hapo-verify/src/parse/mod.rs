@@ -112,8 +112,6 @@ fn grouped_number(text: &str) -> Option<ParseResult<Expr>> {
     }
     let text = if negative || !first.starts_with('0') {
         digits.replace(',', "")
-    } else if groups.contains(',') || fraction.is_some() {
-        return Some(Err(ParseError::Syntax));
     } else {
         whole.replace(',', ".")
     };

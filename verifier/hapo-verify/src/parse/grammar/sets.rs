@@ -159,7 +159,7 @@ impl Parser<'_, '_> {
         closing: Bracket,
         top: &TopLevel,
     ) -> ParseResult<Option<Expr>> {
-        let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
+        let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual);
         let same_kind = opening == closing
             && matches!(opening, Bracket::Paren | Bracket::ParenVisual | Bracket::Square);
         if top.n_commas == 1 && top.n_semicolons == 0 {
@@ -171,7 +171,8 @@ impl Parser<'_, '_> {
             });
             match ends {
                 Ok((left, right)) => {
-                    return interval(left, right, open_end(opening), open_end(closing)).map(Some);
+                    let is_open = [opening, closing].map(open_end);
+                    return Ok(Some(interval(left, right, is_open)));
                 }
                 Err(ParseError::Syntax) if same_kind => self.pos = start,
                 Err(it) => return Err(it),
@@ -252,21 +253,21 @@ fn tuple_as_set(e: Expr) -> ParseResult<Expr> {
 }
 
 /// `(a, b)` and its closed kin: an interval, unless the ends are in the wrong order, which makes it a tuple.
-fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> ParseResult<Expr> {
+fn interval(start: Expr, end: Expr, [left_open, right_open]: [bool; 2]) -> Expr {
     if let Some(order) = crate::numeric::compare_real(&start, &end) {
         let both_open = left_open && right_open;
         let both_closed = !left_open && !right_open;
         if both_open && order.is_ge() || both_closed && order.is_gt() {
-            return Ok(Expr::Tuple(vec![start, end]));
+            return Expr::Tuple(vec![start, end]);
         }
         if order.is_gt() || order.is_eq() && !both_closed {
-            return Ok(Expr::Set(Vec::new()));
+            return Expr::Set(Vec::new());
         }
         if order.is_eq() {
-            return Ok(Expr::Set(vec![start]));
+            return Expr::Set(vec![start]);
         }
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));
-    Ok(Expr::Interval(Box::new(Interval { start, end, left_open, right_open })))
+    Expr::Interval(Box::new(Interval { start, end, left_open, right_open }))
 }

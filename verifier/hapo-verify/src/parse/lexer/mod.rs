@@ -79,12 +79,10 @@ pub(crate) enum Token<'a> {
 pub(crate) enum Bracket {
     Paren,
     ParenVisual,
-    Group,
     Brace,
     BraceVisual,
     BraceCommand,
     Square,
-    SquareCommand,
     VertBar,
     Floor,
     Ceil,
@@ -94,7 +92,7 @@ impl Bracket {
     /// True for those that pair with each other, as in half-open intervals.
     pub(crate) fn is_round(self) -> bool {
         use Bracket as B;
-        matches!(self, B::Paren | B::ParenVisual | B::Group | B::Square | B::SquareCommand)
+        matches!(self, B::Paren | B::ParenVisual | B::Square)
     }
 }
 
