@@ -12,15 +12,13 @@ mod math_verify;
 use arguments::{same, sequence, text, texts, value_error};
 use hapo_verify::{
     AnswerForm, BENCHMARK, Extracting, Extraction, Gold, GoldError, Math, MathOptions, Search,
-    Targets, find_answer,
+    Targets, find_answer, in_order,
 };
 pub use math_verify::{Request, read_answer, same_answer};
 use pyo3::prelude::*;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
-
-/// Gold answers that a thread remembers.
-const MOST_GOLDS: usize = 4096;
+use std::convert::Infallible;
+use std::sync::LazyLock;
 
 /// Rows that a thread takes at a time.
 const CHUNK: usize = 64;
@@ -113,38 +111,16 @@ fn rows(
     threads: usize,
 ) -> Vec<Row> {
     let chunks: Vec<_> = golds.chunks(CHUNK).zip(completions.chunks(CHUNK)).collect();
-    let (queue, done) = (Mutex::new(chunks.iter().enumerate()), Mutex::new(Vec::new()));
-    let work = || {
-        // A gold answer is read once by each thread, however its rollouts are strewn.
+    let all = in_order(Some(threads), &chunks, |(golds, completions)| {
+        // A gold answer is read once for its rollouts.
         let mut read: HashMap<&[String], Result<Gold, GoldError>> = HashMap::new();
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((at, (golds, completions))) = next else {
-                return;
-            };
-            if read.len() >= MOST_GOLDS {
-                read.clear();
-            }
-            let pairs = golds.iter().zip(*completions);
-            let rows = pairs.map(|(gold, completion)| {
-                let gold = read
-                    .entry(gold)
-                    .or_insert_with(|| Gold::any(grader, gold.iter().map(String::as_str)));
-                judged(gold, completion)
-            });
-            let rows: Vec<Row> = rows.collect();
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, rows));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(chunks.len()) {
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
+        let rows = golds.iter().zip(*completions).map(|(gold, completion)| {
+            let any = || Gold::any(grader, gold.iter().map(String::as_str));
+            judged(read.entry(gold).or_insert_with(any), completion)
+        });
+        Ok::<Vec<Row>, Infallible>(rows.collect())
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_unstable_by_key(|(at, _)| *at);
-    done.into_iter().flat_map(|(_, rows)| rows).collect()
+    all.unwrap_or_default().concat()
 }
 
 /// The normal form of the answer of a text, the answer as it is written, and how it was found.

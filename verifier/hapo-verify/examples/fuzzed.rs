@@ -5,7 +5,7 @@
 //! the twelve slowest pairs, and the highest memory of the process, where Linux tells it.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
-use hapo_verify::{Math, Policy, grade};
+use hapo_verify::{BENCHMARK, Grader, MATH, TRAINING, grade};
 use std::time::Instant;
 
 const TABLES: [&str; 4] = [
@@ -104,11 +104,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds: Vec<&str> = rows.flat_map(|it| it.split('`').skip(1).step_by(2)).collect();
     let (mut times, mut slowest) = (Vec::with_capacity(n), Vec::new());
     for index in 0..n {
-        let policy = Policy::ALL[index % Policy::ALL.len()].1;
+        let grader = [&MATH, &BENCHMARK, &TRAINING][index % 3];
         let (gold, answer) = (mutated(&seeds, &mut random), mutated(&seeds, &mut random));
         let completion = format!("so \\boxed{{{answer}}}");
         let (before, begun) = (cpu_time(), Instant::now());
-        let judgement = grade(Math::of(policy), &gold, &completion);
+        let judgement = grade(grader, &gold, &completion);
         let wall = begun.elapsed().as_secs_f64();
         // The clock of a thread ticks; a call within a tick is timed by the wall.
         let spent = match cpu_time().zip(before) {
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         times.push(spent);
         if spent > slowest.last().map_or(0.0, |(seconds, _)| *seconds) || slowest.len() < SHOWN {
-            let name = policy.name();
+            let name = grader.name();
             slowest.push((spent, format!("{name} {gold:?} {answer:?}: {}", judgement.reason)));
             slowest.sort_by(|(a, _), (b, _)| f64::total_cmp(b, a));
             slowest.truncate(SHOWN);

@@ -34,14 +34,11 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Signs and commands between two operands.
 const SIGNS: [char; 6] = ['+', '-', '−', '*', '/', '×'];
 const OPERATORS: [&str; 4] = ["\\cdot", "\\times", "\\div", "\\pm"];
 
-/// Commands that begin a factor.
 const FACTORS: [&str; 3] = ["\\pi", "\\sqrt", "\\frac"];
 
-/// Factors in words.
 const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 
 /// Marks behind a box that are no exponents, beside degrees.
@@ -107,7 +104,6 @@ fn leads_on(before: &str, after: &str, is_in_formula: bool) -> bool {
         || ends(before, &["--", "**", ":-"]);
     before.ends_with(SIGNS) && !is_emphasis
         || outside.ends_with(is_digit)
-        || outside.ends_with('^')
         || is_in_formula && !outside.ends_with('$') && before.ends_with(is_base)
         || ends(before.trim_end(), &OPERATORS)
         || before.strip_suffix('{').is_some_and(is_argument)

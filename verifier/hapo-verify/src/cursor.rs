@@ -95,7 +95,6 @@ impl<'a> Cursor<'a> {
         Some(&rest[1..close])
     }
 
-    /// What stands between a place before and this one.
     pub(crate) fn since(&self, start: &Cursor<'a>) -> &'a str {
         &self.text[start.at..self.at]
     }
@@ -108,14 +107,6 @@ impl<'a> Cursor<'a> {
             *self = cursor;
             Some(new)
         })
-    }
-}
-
-/// Digits of the mathematical alphabets as plain ones.
-pub(crate) fn plain_digit(c: char) -> char {
-    match c as u32 {
-        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
-        _ => c,
     }
 }
 

@@ -40,16 +40,4 @@ impl GoldError {
         let nothing = Judgement::unparsable(Reason::Gold, String::new());
         Judgement { reason: self.to_string().into(), ..nothing }
     }
-
-    /// A remedy for the reader of the message.
-    pub fn hint(&self) -> Option<String> {
-        let GoldError::UnknownGrader { got, expected } = self else {
-            let example = "give the answer alone, for example `7` or `\\frac{1}{2}`";
-            return (*self == GoldError::Empty).then(|| example.to_owned());
-        };
-        let got = got.to_lowercase();
-        let mut names = expected.split(", ").filter(|_| !got.is_empty());
-        let near = names.find(|it| got.contains(it) || it.starts_with(&got))?;
-        Some(format!("did you mean `{near}`?"))
-    }
 }

@@ -43,15 +43,6 @@ pub(crate) enum Func {
     Asin,
     Acos,
     Atan,
-    Acsc,
-    Asec,
-    Acot,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
     /// `Log(x, base)`.
     Log,
     Abs,
@@ -60,25 +51,9 @@ pub(crate) enum Func {
     Factorial,
     Gamma,
     Binomial,
-    Gcd,
-    Lcm,
-    Max,
-    Min,
     Mod,
-    Norm,
-    Det,
-    Trace,
-    Transpose,
     /// `Integral(body, variable)` or `Integral(body, variable, from, to)`.
     Integral,
-    /// `Sum(body, variable, from, to)`.
-    Sum,
-    /// `Product(body, variable, from, to)`.
-    Product,
-    /// `Limit(body, variable, to)`.
-    Limit,
-    /// `Derivative(body, variable)`.
-    Derivative,
     /// A function the reader does not know: equal only to itself at equal arguments.
     Named(Box<str>),
 }
@@ -142,7 +117,6 @@ pub(crate) enum Expr {
     Tuple(Vec<Expr>),
     Interval(Box<Interval>),
     Union(Vec<Expr>),
-    Intersection(Vec<Expr>),
     Complement(Box<(Expr, Expr)>),
     Domain(Domain),
 }
@@ -229,7 +203,6 @@ impl Expr {
             Expr::Set(_)
                 | Expr::Interval(_)
                 | Expr::Union(_)
-                | Expr::Intersection(_)
                 | Expr::Complement(_)
                 | Expr::Domain(_)
         )
@@ -262,7 +235,7 @@ impl Expr {
         match self {
             Expr::Sym { .. } => true,
             Expr::Pow(p) => {
-                let minus_one = matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE);
+                let minus_one = matches!(&p.1, Expr::Num(n) if n.to_i64() == Some(-1));
                 p.0.is_only_symbols() && (minus_one || p.1.is_only_symbols())
             }
             Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {
@@ -285,19 +258,8 @@ impl Expr {
             | Expr::Set(v)
             | Expr::Tuple(v)
             | Expr::Union(v)
-            | Expr::Intersection(v)
             | Expr::Matrix { cells: v, .. } => v.iter().collect(),
             _ => Vec::new(),
-        }
-    }
-
-    /// This sum, product, call, power or percentage with its parts replaced; anything else as it is.
-    pub(crate) fn mapped(&self, part: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
-        match self {
-            Expr::Add(_) | Expr::Mul(_) | Expr::Call(..) | Expr::Pow(_) | Expr::Percent(_) => {
-                self.with_parts(part)
-            }
-            it => it.clone(),
         }
     }
 
@@ -309,7 +271,6 @@ impl Expr {
             Expr::Set(v) => Expr::Set(all(v)),
             Expr::Tuple(v) => Expr::Tuple(all(v)),
             Expr::Union(v) => Expr::Union(all(v)),
-            Expr::Intersection(v) => Expr::Intersection(all(v)),
             Expr::Matrix { cols, cells } => Expr::Matrix { cols: *cols, cells: all(cells) },
             Expr::Rel(op, sides) => Expr::rel(*op, part(&sides.0), part(&sides.1)),
             Expr::Complement(sides) => Expr::Complement(Box::new((part(&sides.0), part(&sides.1)))),
@@ -327,7 +288,7 @@ impl Expr {
     }
 
     pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
-        if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }
+        if self == from { to.clone() } else { self.with_parts(&mut |it| it.substituted(from, to)) }
     }
 
     /// True if `test` holds for this node or any below it.
@@ -335,55 +296,27 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// This expression as one matrix, where it is made of matrices and factors.
+    /// A sum or a product of matrices, or one with a factor, as one matrix.
     pub(crate) fn as_matrix(&self) -> Option<Expr> {
         match self {
             Expr::Matrix { .. } => Some(self.clone()),
             Expr::Add(terms) => {
-                let mut sum: Option<(usize, Vec<Expr>)> = None;
-                for it in terms {
-                    let Expr::Matrix { cols, cells } = it.as_matrix()? else {
-                        return None;
-                    };
-                    sum = Some(match sum {
-                        None => (cols, cells),
-                        Some((width, total)) if width == cols && total.len() == cells.len() => {
-                            (width, total.into_iter().zip(cells).map(|(a, b)| a.plus(b)).collect())
-                        }
-                        Some(_) => return None,
-                    });
-                }
-                let (cols, cells) = sum?;
-                Some(Expr::Matrix { cols, cells })
+                let mut all = terms.iter().map(Expr::as_matrix);
+                let first = all.next()??;
+                all.try_fold(first, |sum, it| matrix_sum(&sum, &it?))
             }
             Expr::Mul(factors) => {
-                let mut product: Option<Expr> = None;
-                let mut scalars = Vec::new();
-                for it in factors {
-                    match (it.as_matrix(), product.take()) {
-                        (None, before) => {
-                            scalars.push(it.clone());
-                            product = before;
-                        }
-                        (Some(matrix), None) => product = Some(matrix),
-                        (Some(right), Some(left)) => product = Some(matrix_product(&left, &right)?),
-                    }
-                }
-                let Expr::Matrix { cols, cells } = product? else {
-                    return None;
-                };
-                if scalars.is_empty() {
-                    return Some(Expr::Matrix { cols, cells });
-                }
-                let scalar = Expr::Mul(scalars);
-                let cells = cells.into_iter().map(|it| scalar.clone().times(it)).collect();
-                Some(Expr::Matrix { cols, cells })
+                let mut all = factors.iter().filter_map(Expr::as_matrix);
+                let first = all.next()?;
+                let product = all.try_fold(first, |left, it| matrix_product(&left, &it))?;
+                let scalars = factors.iter().filter(|it| it.as_matrix().is_none()).cloned();
+                let scalar = Expr::Mul(scalars.collect());
+                Some(product.with_parts(&mut |it| scalar.clone().times(it.clone())))
             }
             _ => None,
         }
     }
 
-    /// True if a literal decimal occurs anywhere.
     pub(crate) fn has_float(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
     }
@@ -391,6 +324,16 @@ impl Expr {
     pub(crate) fn has_symbol(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
     }
+}
+
+fn matrix_sum(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (Expr::Matrix { cols, cells }, Expr::Matrix { cols: other, cells: more }) = (left, right)
+    else {
+        return None;
+    };
+    let is_same = cols == other && cells.len() == more.len();
+    let sum = || cells.iter().zip(more).map(|(a, b)| a.clone().plus(b.clone())).collect();
+    is_same.then(|| Expr::Matrix { cols: *cols, cells: sum() })
 }
 
 /// Largest product of matrices that is written out, in scalar products.
@@ -401,17 +344,14 @@ fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
     else {
         return None;
     };
-    let rows = a.len() / inner;
-    if b.len() != inner * cols || rows * inner * cols > MAX_MATRIX_STEPS {
+    if b.len() != inner * cols || a.len() * cols > MAX_MATRIX_STEPS {
         return None;
     }
-    let cell = |row: usize, col: usize| {
-        let terms =
-            (0..*inner).map(|k| a[row * inner + k].clone().times(b[k * cols + col].clone()));
-        Expr::Add(terms.collect())
+    let cell = |row: &[Expr], col: usize| {
+        let column = b.iter().skip(col).step_by(*cols);
+        Expr::Add(row.iter().zip(column).map(|(x, y)| x.clone().times(y.clone())).collect())
     };
-    let cells = (0..rows)
-        .flat_map(|row| (0..*cols).map(move |col| (row, col)))
-        .map(|(row, col)| cell(row, col));
+    let rows = a.chunks(*inner);
+    let cells = rows.flat_map(|row| (0..*cols).map(|col| cell(row, col)).collect::<Vec<_>>());
     Some(Expr::Matrix { cols: *cols, cells: cells.collect() })
 }

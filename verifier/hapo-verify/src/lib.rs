@@ -47,7 +47,6 @@
 #![forbid(unsafe_code)]
 
 mod around;
-mod code;
 mod compare;
 mod cursor;
 mod error;
@@ -58,7 +57,6 @@ mod gold;
 mod grader;
 mod graders;
 mod json;
-mod last_box;
 mod marks;
 mod meaning;
 mod normalise;
@@ -67,7 +65,6 @@ mod numeric;
 mod options;
 mod ordered;
 mod parse;
-mod policy;
 mod printed;
 mod retractions;
 mod statements;
@@ -89,9 +86,8 @@ pub use graders::math::{BENCHMARK, MATH, Math, Reading, TRAINING};
 pub use graders::oat::{OAT, Oat};
 pub use graders::{DEFAULT_GRADER, GRADERS, grader};
 pub use normalise::{Boxes, CleanUp};
-pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
+pub use options::{Fallback, MathOptions, Policy, Tries, Variables};
 pub use ordered::in_order;
-pub use policy::Policy;
 pub use verdict::{Judgement, Reason, Verdict};
 
 /// The examples of the README compile and hold.

@@ -1,20 +1,19 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
+use crate::grader::FoundAnswer;
 use crate::json::json_value;
 use crate::meaning::announced_part;
 use crate::normalise::is_value;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The content of an announcement.
+/// A statement of a completion.
 #[derive(Debug)]
-pub(crate) struct Content<'a> {
-    pub(crate) text: Cow<'a, str>,
-    /// From the word that announces to the end of what was read.
+pub(crate) struct Statement<'a> {
     pub(crate) range: Range<usize>,
-    /// Words without a value, which may say something of the answer and not what it is.
+    pub(crate) found: FoundAnswer<'a>,
+    /// It counts where nothing else does.
     pub(crate) is_weak: bool,
-    pub(crate) is_enclosed: bool,
 }
 
 /// Most bytes between "answer" and the word or sign that announces it.
@@ -29,23 +28,25 @@ const MAX_BEFORE: usize = 1_024;
 /// Marks of emphasis and headings around a word.
 const MARKS: &str = "*_#:=：>-–—`[]()「」【】《》 \t";
 
-/// The content that `word`, at `at` in `text`, announces.
-pub(crate) fn content<'a>(text: &'a str, at: usize, word: &str) -> Option<Content<'a>> {
+/// The statement that `word`, at `at` in `text`, announces: from the word to the end of what was read. Words without a
+/// value are weak: they may say something of the answer and not what it is.
+pub(crate) fn content<'a>(text: &'a str, at: usize, word: &str) -> Option<Statement<'a>> {
     let from = at + word.len();
     let text = head(text, from + MAX_LINE);
     let near = tail(&text[..at], MAX_BEFORE);
     let before = near.rsplit('\n').next().unwrap_or_default();
     let (line_start, rest) = (at - before.len(), &text[from..]);
     if let Some((value, len)) = json_value(before, rest) {
-        let range = at..from + len;
-        return Some(Content { text: Cow::Owned(value), range, is_weak: false, is_enclosed: true });
+        let found =
+            FoundAnswer { is_exclaimed: false, ..FoundAnswer::announced(Cow::Owned(value)) };
+        return Some(Statement { range: at..from + len, found, is_weak: false });
     }
     let line = first_line(rest);
     let built = |(text, range): (Cow<'a, str>, Range<usize>), is_label: bool| {
         let is_weak = !(is_value(&text)
             || is_label && text.contains(|c: char| c.is_ascii_digit())
             || are_few_words(&text));
-        Content { text, range, is_weak, is_enclosed: false }
+        Statement { range, found: FoundAnswer::announced(text), is_weak }
     };
     if before.trim_start().starts_with('|') {
         let (value, end) = cell(text, line_start, at)?;
@@ -444,11 +445,6 @@ pub(crate) fn worth_reading(text: &str) -> Option<&str> {
     let text = text.trim();
     let holds = |c: char| c.is_alphanumeric() || c == '\\' || !c.is_ascii();
     text.contains(holds).then_some(text)
-}
-
-/// True for `3. Check the result`: the heading of a part.
-pub(crate) fn is_numbered_heading(text: &str) -> bool {
-    without_bullet(text).is_some_and(|it| it.starts_with(char::is_alphabetic))
 }
 
 /// True for a few words that may be an answer, and not what an answer may be.

@@ -1,43 +1,29 @@
 //! The options of the graders `math` and `oat`.
 
 use crate::extract::Targets;
-use crate::policy::Policy;
-
-/// How `5\%` compares with plain numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Percent {
-    /// Math-Verify 0.9.0: an integral percentage also equals the plain integer.
-    #[default]
-    V09,
-    /// Math-Verify up to 0.8: only the hundredth.
-    V08,
-}
 
 /// The treatment of an answer that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// Its text is compared with the gold answer's text (Math-Verify's `first_match`).
-    #[default]
     Text,
     /// It counts for nothing (`no_fallback`).
     Nothing,
 }
 
 /// How many candidates are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tries {
     /// Until one can be read (`any_match`).
-    #[default]
     Any,
     /// Only the first (`first_match`).
     First,
 }
 
 /// Comparison of symbols by name or by position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variables {
     /// `x` is not `y` (Math-Verify's `strict = True`).
-    #[default]
     ByName,
     /// Symbols are matched by position (`strict = False`).
     ByPosition,
@@ -46,8 +32,6 @@ pub enum Variables {
 /// The options of `math` and `oat`. The defaults are Math-Verify 0.9.0's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MathOptions {
-    /// Percentages against plain numbers. Default: 0.9.0's rule.
-    pub percent: Percent,
     /// The policy of the verdicts. Default: Math-Verify's.
     pub policy: Policy,
     /// An interval as gold answer accepts an inequality. Default: no, as in 0.9.0.
@@ -73,7 +57,6 @@ impl MathOptions {
     /// The defaults under a policy.
     pub const fn of(policy: Policy) -> MathOptions {
         MathOptions {
-            percent: Percent::V09,
             policy,
             allow_set_relation: false,
             float_rounding: 6,
@@ -86,8 +69,25 @@ impl MathOptions {
     }
 }
 
-impl Default for MathOptions {
-    fn default() -> MathOptions {
-        MathOptions::DEFAULT
+/// Which judgement of a mathematical answer is wanted. `docs/verifier.md` has the table of what each pays for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Math-Verify 0.9.0's, right or wrong: rewards are compared with published runs.
+    MathVerify,
+    /// The writer's meaning, wherever the answer stands: for the accuracy of a model.
+    Benchmark,
+    /// The writer's meaning, of one boxed or announced answer that has the shape of the gold answer: for rewards.
+    Training,
+}
+
+impl Policy {
+    /// True if notation is read as its writer means it, rather than as Math-Verify reads it.
+    pub(crate) fn reads_meaning(self) -> bool {
+        self != Policy::MathVerify
+    }
+
+    /// True if a number that double arithmetic or nine digits of quadrature alone support is paid for.
+    pub(crate) fn pays_for_doubles(self) -> bool {
+        self != Policy::Training
     }
 }

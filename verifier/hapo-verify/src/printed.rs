@@ -53,9 +53,8 @@ fn binding(e: &Expr) -> Place {
     }
 }
 
-/// The base of a square root.
 fn root(power: &(Expr, Expr)) -> Option<&Expr> {
-    matches!(&power.1, Expr::Num(Rat::Small(1, 2))).then_some(&power.0)
+    matches!(&power.1, Expr::Num(n) if *n == Rat::ratio(1, 2)).then_some(&power.0)
 }
 
 fn write_expr(f: &mut Limited, e: &Expr, place: Place) -> fmt::Result {
@@ -120,7 +119,6 @@ fn write_expr(f: &mut Limited, e: &Expr, place: Place) -> fmt::Result {
         Expr::Tuple(v) => write_list(f, "(", v, ")"),
         Expr::Interval(it) => write_interval(f, it),
         Expr::Union(v) => write_call(f, "Union", v),
-        Expr::Intersection(v) => write_call(f, "Intersection", v),
         Expr::Complement(p) => write_list(f, "Complement(", [&p.0, &p.1], ")"),
         Expr::Domain(crate::expr::Domain::Empty) => f.write_str("EmptySet"),
         Expr::Domain(d) => write!(f, "{d:?}"),
@@ -145,7 +143,7 @@ fn write_product(f: &mut Limited, factors: &[Expr]) -> fmt::Result {
     let mut is_first = true;
     for (idx, factor) in factors.iter().enumerate() {
         let divisor = match factor {
-            Expr::Pow(p) if matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE) => Some(&p.0),
+            Expr::Pow(p) if matches!(&p.1, Expr::Num(n) if n.to_i64() == Some(-1)) => Some(&p.0),
             _ => None,
         };
         match (divisor, factor) {
@@ -153,7 +151,7 @@ fn write_product(f: &mut Limited, factors: &[Expr]) -> fmt::Result {
                 f.write_str(if is_first { "1/" } else { "/" })?;
                 write_expr(f, divisor, Place::Power)?;
             }
-            (None, Expr::Num(n)) if idx == 0 && *n == Rat::MINUS_ONE && factors.len() > 1 => {
+            (None, Expr::Num(n)) if idx == 0 && n.to_i64() == Some(-1) && factors.len() > 1 => {
                 f.write_str("-")?;
                 continue;
             }
@@ -177,14 +175,12 @@ fn write_function(f: &mut Limited, func: &Func, arguments: &[Expr]) -> fmt::Resu
         it => format!("{it:?}"),
     };
     match (func, arguments) {
-        (Func::Integral | Func::Sum | Func::Product, [body, range @ ..]) => {
+        (Func::Integral, [body, range @ ..]) => {
             f.write_str(&name)?;
             write_list(f, "(", [body], ", ")?;
             write_list(f, "(", range, "))")
         }
-        (Func::Abs | Func::Max | Func::Min | Func::Mod | Func::Limit | Func::Derivative, _) => {
-            write_call(f, &name, arguments)
-        }
+        (Func::Abs | Func::Mod, _) => write_call(f, &name, arguments),
         _ => write_call(f, &name.to_lowercase(), arguments),
     }
 }

@@ -3,18 +3,11 @@
 //! Read to its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
 //! answer none.
 
+use crate::around::Around;
 use crate::marks::head;
 use crate::meaning::announced_part;
 use crate::normalise::is_value;
-
-/// What follows a statement.
-#[derive(Debug, Default)]
-pub(crate) struct Behind<'a> {
-    pub(crate) is_taken_back: bool,
-    /// The value that is said in its place.
-    pub(crate) restated: Option<&'a str>,
-    pub(crate) alternatives: Vec<&'a str>,
-}
+use std::borrow::Cow;
 
 /// Most bytes behind a statement that are read.
 const MAX_BEHIND: usize = 65_536;
@@ -22,27 +15,28 @@ const MAX_BEHIND: usize = 65_536;
 /// Most other values that are kept.
 const MAX_ALTERNATIVES: usize = 4;
 
-/// Reads the text behind a statement.
-pub(crate) fn behind(text: &str) -> Behind<'_> {
-    let mut found = Behind::default();
-    let mut has_doubt = false;
-    found.alternatives.extend(joined(text));
+/// Reads the text behind a statement into what is around it; the value that is said in its place.
+pub(crate) fn read_behind<'a>(text: &'a str, around: &mut Around<'a>) -> Option<&'a str> {
+    let (mut restating, mut has_doubt, mut is_taken_back) = (None, false, false);
+    let mut alternatives: Vec<&str> = joined(text).into_iter().collect();
     for sentence in sentences(head(text, MAX_BEHIND)) {
         let lower = sentence.to_lowercase().replace('’', "'");
         has_doubt |= DOUBTS.iter().any(|it| is_led_by(&lower, it));
-        found.is_taken_back |= takes_back(&lower);
-        if (found.is_taken_back || has_doubt)
+        is_taken_back |= takes_back(&lower);
+        if (is_taken_back || has_doubt)
             && let Some(value) = restated(sentence)
         {
-            (found.restated, found.is_taken_back) = (Some(value), true);
-        } else if !found.is_taken_back
-            && found.alternatives.len() < MAX_ALTERNATIVES
+            (restating, is_taken_back) = (Some(value), true);
+        } else if !is_taken_back
+            && alternatives.len() < MAX_ALTERNATIVES
             && let Some(value) = offered(sentence)
         {
-            found.alternatives.push(value);
+            alternatives.push(value);
         }
     }
-    found
+    around.is_denied |= is_taken_back;
+    around.alternatives.extend(alternatives.into_iter().map(Cow::Borrowed));
+    restating
 }
 
 /// The value that a comma or "and" joins to the statement before it: `, 8` and `and 8`. Behind more words it is another
@@ -203,14 +197,6 @@ fn offered(sentence: &str) -> Option<&str> {
     let listed =
         || sentence.rfind(", ").map(|at| at + 2).filter(|at| !sentence[*at..].contains('='));
     behind_fillers(&sentence[said.or_else(listed)?..])
-}
-
-/// True if the text between two statements says that the second one corrects the first.
-pub(crate) fn is_correction(between: &str) -> bool {
-    sentences(between).any(|it| {
-        let lower = it.to_lowercase().replace('’', "'");
-        takes_back(&lower) || DOUBTS.iter().any(|it| is_led_by(&lower, it))
-    })
 }
 
 /// True if the sentence that a text ends with begins another case: `If n is odd, the`.

@@ -5,12 +5,11 @@
 //! nothing else does. The price is that a sentence which only looks like an announcement may be taken for one.
 
 use crate::around::Around;
-use crate::code::code_spans;
 use crate::grader::{AnswerForm, FoundAnswer};
-use crate::marks::{self, Content};
+use crate::marks::{self, Statement};
 use crate::meaning::as_letter;
 use crate::normalise::{are_one_list, bare, content_of, is_value, last_command, offers_another};
-use crate::retractions::{self, is_another_case, is_correction};
+use crate::retractions::{is_another_case, read_behind};
 use crate::verdict::Reason;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,15 +20,6 @@ struct Mark {
     at: usize,
     /// The word that announces; empty for a box, `####` for a line of that kind.
     word: &'static str,
-}
-
-/// A statement of a completion.
-#[derive(Debug)]
-struct Statement<'a> {
-    range: Range<usize>,
-    found: FoundAnswer<'a>,
-    /// It counts where nothing else does.
-    is_weak: bool,
 }
 
 /// Words that announce an answer, in the languages that completions are written in.
@@ -57,21 +47,12 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let (strong, weak) = search.last();
     let chosen = match (strong, weak) {
         (None, None) => return Err(search.missing),
-        (Some(strong), Some(weak))
-            if weak.range.start > strong.range.end
-                && is_correction(&text[strong.range.end..weak.range.start]) =>
-        {
-            weak
-        }
         (Some(it), _) | (None, Some(it)) => it,
     };
     let Statement { range, mut found, .. } = chosen;
-    let behind = retractions::behind(&text[range.end..]);
-    if let Some(value) = behind.restated {
+    if let Some(value) = read_behind(&text[range.end..], &mut found.around) {
         return Ok(FoundAnswer::announced(Cow::Borrowed(value)));
     }
-    found.around.is_denied |= behind.is_taken_back;
-    found.around.alternatives.extend(behind.alternatives.into_iter().map(Cow::Borrowed));
     match search.beside(&found, &range) {
         // A letter that is announced behind a box names the choice with its content.
         Some(before) if before.form == AnswerForm::Boxed && is_label(&found) => {
@@ -93,9 +74,7 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
 pub(crate) fn boxed(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
     let Statement { range, mut found, .. } = boxes(text, start).ok_or(Reason::UnclosedBox)?;
-    let behind = retractions::behind(&text[range.end..]);
-    found.around.is_denied |= behind.is_taken_back;
-    found.around.alternatives.extend(behind.alternatives.into_iter().map(Cow::Borrowed));
+    read_behind(&text[range.end..], &mut found.around);
     Ok(found)
 }
 
@@ -131,13 +110,11 @@ impl<'a> Search<'a> {
         }
         let skipped = marks.len().saturating_sub(MAX_MARKS);
         marks.drain(..skipped);
-        let missing = Reason::NoAnswer;
-        let code = code_spans(text);
         Search {
             text,
             marks,
-            code,
-            missing,
+            code: code_spans(text),
+            missing: Reason::NoAnswer,
             is_box_open: false,
             closing_tag: None,
             n_boxes: 0,
@@ -228,7 +205,7 @@ impl<'a> Search<'a> {
         let line = marks::head(rest, MAX_LINE).lines().next().unwrap_or_default();
         let is_last = rest[line.len()..].trim_start().is_empty();
         let content = marks::worth_reading(line)?;
-        if !is_last && (!is_value(content) || marks::is_numbered_heading(content)) {
+        if !is_last && !is_value(content) {
             return None;
         }
         let end = at + 4 + line.len();
@@ -257,18 +234,16 @@ impl<'a> Search<'a> {
             return None;
         }
         let is_denied = marks::is_denied(before);
-        let Some(content) = marks::content(self.text, mark.at, mark.word) else {
+        let Some(mut said) = marks::content(self.text, mark.at, mark.word) else {
             let mut found = FoundAnswer::announced(Cow::Borrowed(""));
             found.around.is_denied = true;
             let range = mark.at..mark.at + mark.word.len();
             let denied = Statement { range, found, is_weak: true };
             return marks::is_denied_behind(after, mark.word).then_some(denied);
         };
-        let Content { text, range, is_weak, is_enclosed } = content;
-        let mut found = FoundAnswer::announced(text);
-        found.is_exclaimed &= !is_enclosed;
-        found.around.is_denied = is_denied;
-        Some(Statement { range, found, is_weak: is_weak || is_denied })
+        said.found.around.is_denied = is_denied;
+        said.is_weak |= is_denied;
+        Some(said)
     }
 }
 
@@ -401,4 +376,34 @@ fn unbraced(text: &str, start: usize) -> Option<Range<usize>> {
     let content = after[..len.unwrap_or(after.len())].trim_end_matches('.');
     let is_number = content.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.' | b'/'));
     (is_number && !content.is_empty()).then(|| from..from + content.len())
+}
+
+/// Fenced blocks of a programming language, and comments.
+fn code_spans(text: &str) -> Vec<Range<usize>> {
+    const TEXTS: [&str; 10] =
+        ["", "json", "text", "txt", "plaintext", "markdown", "md", "latex", "tex", "math"];
+    let mut spans = Vec::new();
+    let mut open: Option<(usize, bool)> = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let plain = line.trim();
+        if let Some(name) = plain.strip_prefix("```") {
+            open = match open {
+                Some((start, is_code)) => {
+                    if is_code {
+                        spans.push(start..at);
+                    }
+                    None
+                }
+                None => Some((at, !TEXTS.contains(&name.trim().to_ascii_lowercase().as_str()))),
+            };
+        } else if open.is_none() && (plain.starts_with("<!--") || plain.starts_with("% ")) {
+            spans.push(at..at + line.len());
+        }
+        at += line.len();
+    }
+    if let Some((start, true)) = open {
+        spans.push(start..text.len());
+    }
+    spans
 }

@@ -80,17 +80,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
-    pub const ALL: [Reason; 7] = [
-        Reason::NoAnswer,
-        Reason::UnclosedBox,
-        Reason::UnclosedThink,
-        Reason::Unreadable,
-        Reason::TooLarge,
-        Reason::Gold,
-        Reason::Grader,
-    ];
-
     /// The reason in words.
     pub fn text(self) -> &'static str {
         match self {

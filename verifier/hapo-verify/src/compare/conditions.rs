@@ -93,6 +93,10 @@ fn read(text: &str, style: Style) -> Option<Solved> {
     let mut unknown = None;
     for (joint, part) in &parts {
         let (about, set) = solved(&meaning(part, style)?)?;
+        // z is a complex number, and |z| its size.
+        if part.contains('|') && matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z") {
+            return None;
+        }
         // A list of sets is no condition; their union is.
         if about.is_none() && parts.iter().skip(1).any(|it| it.0 != Joint::Or) {
             return None;
@@ -119,7 +123,6 @@ fn meaning(text: &str, style: Style) -> Option<Expr> {
 fn joined(all: Vec<(Joint, Vec<Interval>)>) -> Option<Vec<Interval>> {
     let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
     let comma = match (has(Joint::Or), has(Joint::And)) {
-        (true, true) if has(Joint::Comma) => return None,
         (true, _) => Joint::Or,
         _ => Joint::And,
     };

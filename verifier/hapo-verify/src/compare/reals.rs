@@ -26,14 +26,9 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Interval>> {
         Expr::Interval(i) => vec![(**i).clone()],
         Expr::Set(v) if v.len() <= 64 => v.iter().map(Interval::point).collect(),
         Expr::Domain(Domain::Reals) => vec![Interval::above(&Expr::NegInfinity, true)],
-        Expr::Domain(Domain::Empty) => Vec::new(),
         Expr::Union(v) => {
             let all: Vec<_> = v.iter().map(pieces).collect::<Option<_>>()?;
             all.concat()
-        }
-        Expr::Intersection(v) => {
-            let (first, rest) = v.split_first()?;
-            rest.iter().try_fold(pieces(first)?, |all, it| intersection(&all, &pieces(it)?))?
         }
         Expr::Complement(p) => intersection(&pieces(&p.0)?, &complement(&pieces(&p.1)?)?)?,
         _ => return None,
@@ -148,17 +143,10 @@ pub(super) fn same_pieces(a: &[Interval], b: &[Interval]) -> bool {
 
 /// Pieces as a set expression again.
 pub(super) fn simple(all: Vec<Interval>) -> Option<Expr> {
-    let mut sets: Vec<Expr> = Vec::with_capacity(all.len());
-    for it in all {
-        if numeric::compare_real(&it.start, &it.end)?.is_eq() {
-            sets.push(Expr::Set(vec![it.start]));
-        } else {
-            sets.push(Expr::Interval(Box::new(it)));
-        }
-    }
-    Some(match sets.len() {
-        0 => Expr::Set(Vec::new()),
-        1 => sets.swap_remove(0),
-        _ => Expr::Union(sets),
-    })
+    let set = |it: Interval| {
+        let is_point = numeric::compare_real(&it.start, &it.end)?.is_eq();
+        Some(if is_point { Expr::Set(vec![it.start]) } else { Expr::Interval(Box::new(it)) })
+    };
+    let mut sets: Vec<Expr> = all.into_iter().map(set).collect::<Option<_>>()?;
+    Some(if sets.len() == 1 { sets.swap_remove(0) } else { Expr::Union(sets) })
 }

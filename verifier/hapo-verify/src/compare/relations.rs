@@ -10,11 +10,7 @@ impl Comparison<'_> {
     pub(super) fn relations(&mut self, gold: &Expr, answer: &Expr) -> bool {
         match (gold, answer) {
             (Expr::Chain(a), Expr::Chain(b)) => {
-                let turned = self.options.policy.reads_meaning();
-                a.len() == b.len()
-                    && (a.iter().zip(b).all(|(a, b)| self.relations(a, b))
-                        || turned
-                            && a.iter().zip(b.iter().rev()).all(|(a, b)| self.relations(a, b)))
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.relations(a, b))
             }
             (Expr::Rel(op, a), Expr::Rel(other, b)) => {
                 if op == other && self.same_collections(a, b) {

@@ -50,6 +50,10 @@ fn relation(op: Op, left: &Expr, right: &Expr) -> Option<Solved> {
         (false, true) => (turned(op), right, left),
         _ => return None,
     };
+    let (left, is_size) = match left {
+        Expr::Call(Func::Abs, args) => (args.first()?, true),
+        it => (it, false),
+    };
     if !matches!(left, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)) {
         return None;
     }
@@ -59,7 +63,19 @@ fn relation(op: Op, left: &Expr, right: &Expr) -> Option<Solved> {
         _ if right.is_set() => return None,
         _ => half_lines(op, right)?,
     };
-    Some((Some(left.clone()), all))
+    if !is_size {
+        return Some((Some(left.clone()), all));
+    }
+    // Both signs of the sizes that are not negative.
+    let mut both = intersection(&all, &[Interval::above(&Expr::int(0), false)])?;
+    let negated = both.iter().map(|it| Interval {
+        start: it.end.clone().negated(),
+        end: it.start.clone().negated(),
+        left_open: it.right_open,
+        right_open: it.left_open,
+    });
+    both.extend(negated.collect::<Vec<_>>());
+    Some((Some(left.clone()), merged(both)?))
 }
 
 /// The reals `x` with `x op bound`.

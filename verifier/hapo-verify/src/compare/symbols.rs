@@ -43,7 +43,7 @@ pub(crate) fn complex(e: Expr) -> Expr {
     }
     let i = Expr::Sym { name: "i".into(), complex: false };
     let counts = e.any(&mut |it| match it {
-        Expr::Call(Func::Sum | Func::Product | Func::Integral, _) => true,
+        Expr::Call(Func::Integral, _) => true,
         Expr::Rel(_, sides) => sides.0 == i,
         _ => false,
     });

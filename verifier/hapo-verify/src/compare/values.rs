@@ -4,7 +4,6 @@ use super::Comparison;
 use crate::expr::Expr;
 use crate::number::Rat;
 use crate::numeric;
-use crate::options::Percent;
 use num_traits::Zero;
 
 /// 2^-54: what the reference's numerical comparison takes for zero.
@@ -43,7 +42,6 @@ impl Comparison<'_> {
                 }
             } else if let (Some(a), Some(b)) =
                 (integer_or_percent(gold), integer_or_percent(answer))
-                && self.options.percent == Percent::V09
                 && a == b
             {
                 return self.because(true, "equal integers, percent signs aside");
@@ -86,21 +84,10 @@ impl Comparison<'_> {
 
     /// True if two values below one that are equal to six decimals agree in six digits too: 0.000002 is not 0.0000015.
     fn agree_in_digits(&self, gold: &Expr, answer: &Expr) -> bool {
-        if !self.options.policy.reads_meaning() {
-            return true;
-        }
-        let places = self.options.float_rounding;
-        let n_zeros = |it: &Expr| {
-            let value = numeric::exact(it)?;
-            let size = if value.is_negative() { value.neg() } else { value };
-            (1..=places).find(|n| {
-                let scale = Rat::ten_pow(i64::from(*n));
-                scale.and_then(|it| it.mul(&size)).is_some_and(|it| it >= Rat::ONE)
-            })
-        };
-        let zeros = [gold, answer].into_iter().filter_map(n_zeros).max().map_or(0, |n| n - 1);
-        let rounded = |it: &Expr| numeric::rounded(it, places + zeros);
-        zeros == 0 || rounded(gold) == rounded(answer)
+        let size = numeric::approximate(gold).map_or(1.0, f64::abs);
+        let places = self.options.float_rounding + (-size.log10()).clamp(0.0, 300.0) as u32;
+        !self.options.policy.reads_meaning()
+            || numeric::rounded(gold, places) == numeric::rounded(answer, places)
     }
 
     /// A decimal that took part in a computation carries the error of double arithmetic.
@@ -168,7 +155,6 @@ impl Comparison<'_> {
     }
 }
 
-/// A percentage without its sign.
 fn bare(e: &Expr) -> &Expr {
     match e {
         Expr::Percent(inner) => inner,

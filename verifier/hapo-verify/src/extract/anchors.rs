@@ -99,8 +99,7 @@ impl Anchors {
         self.after_answers(text, colon, |anchor_end| {
             let ends =
                 text[anchor_end..].char_indices().map(|(idx, c)| (anchor_end + idx, Some(c)));
-            let skipped = n_tried(text, anchor_end, tried, reach, dots);
-            for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1).skip(skipped) {
+            for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1) {
                 let found = if at < tried { None } else { read(at) };
                 tried = tried.max(at + 1);
                 if found.is_some() || dots == Dots::StopAtNewlines && c == Some('\n') {
@@ -133,16 +132,9 @@ impl Anchors {
         self.after_answers(text, colon, |anchor_end| {
             // Nothing further than a hundred characters counts.
             let line = head_of_line(&text[anchor_end..], 102);
-            let is_ascii = line.is_ascii();
-            let within = |n: usize| {
-                if is_ascii {
-                    n.min(line.len())
-                } else {
-                    line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx)
-                }
-            };
             // The equals sign itself comes after at most 100 characters.
-            let mut signs = line[..within(101)].rmatch_indices('=');
+            let end = line.char_indices().nth(101).map_or(line.len(), |(idx, _)| idx);
+            let mut signs = line[..end].rmatch_indices('=');
             let behind_sign = signs.find_map(|(idx, _)| {
                 let after = anchor_end + idx + 1;
                 let spaces_end = text.len() - text[after..].trim_start().len();
@@ -151,8 +143,7 @@ impl Anchors {
             });
             behind_sign.or_else(|| {
                 let ends = line.char_indices().map(|(idx, _)| idx).chain([line.len()]);
-                let skipped = if is_ascii { tried.saturating_sub(anchor_end) } else { 0 };
-                ends.take(51).skip(skipped.min(51)).find_map(|idx| {
+                ends.take(51).find_map(|idx| {
                     let at = anchor_end + idx;
                     let is_new = at >= tried;
                     tried = tried.max(at + 1);
@@ -163,21 +154,8 @@ impl Anchors {
     }
 }
 
-/// How many of the next places were tried before, where that can be told without reading them.
-fn n_tried(text: &str, from: usize, tried: usize, reach: usize, dots: Dots) -> usize {
-    let to = tried.min(from + reach);
-    let is_plain = dots == Dots::MatchNewlines
-        && from < to
-        && text.as_bytes().get(from..to).is_some_and(<[u8]>::is_ascii);
-    if is_plain { to - from } else { 0 }
-}
-
 /// At most `n` characters of the line that a text begins with.
 fn head_of_line(text: &str, n: usize) -> &str {
-    let near = &text.as_bytes()[..text.len().min(n)];
-    if near.is_ascii() {
-        return &text[..near.iter().position(|b| *b == b'\n').unwrap_or(near.len())];
-    }
     let reach = text.char_indices().take_while(|(_, c)| *c != '\n').take(n);
     &text[..reach.last().map_or(0, |(idx, c)| idx + c.len_utf8())]
 }

@@ -1,13 +1,36 @@
-//! Formulas in LaTeX delimiters.
+//! Boxes, and formulas in LaTeX delimiters.
 
 use super::anchors::last_char_start;
 use super::finders::Finders;
 use super::{Candidate, Context, Formula, Found, Scan};
 use crate::cursor::Cursor;
+use crate::normalise::{content_of, last_command};
 use crate::work;
 use std::ops::Range;
 
 impl<'a> Scan<'a> {
+    /// Boxes: in delimiters, and bare.
+    pub(super) fn boxes(&self, out: &mut Vec<Candidate>) {
+        let Some(first) = self.text.find("\\boxed{") else {
+            return;
+        };
+        self.all_formulas(Context::Boxed, out);
+        if let Some(last) = self.text.rfind('}')
+            && last > first + 7
+        {
+            out.push(bare(first, first..last + 1, last + 1));
+        }
+    }
+
+    /// A closed frame, or a box with space before its brace, in a text that has no other candidate.
+    pub(super) fn loose_box(&self) -> Option<Candidate> {
+        let start = last_command(self.text)?;
+        let content = content_of(self.text, start)?;
+        let end = content.end + 1;
+        let is_empty = self.text[content.clone()].trim().is_empty();
+        (!is_empty).then(|| bare(start, content, end))
+    }
+
     pub(super) fn all_formulas(&self, context: Context, out: &mut Vec<Candidate>) {
         let mut finders = Finders::new(self.bytes);
         let mut at = 0;
@@ -188,13 +211,7 @@ impl<'a> Scan<'a> {
     }
 
     fn has_box(&self, range: Range<usize>) -> bool {
-        let content = &self.text[range];
-        content.find("\\boxed{").is_some_and(|at| {
-            content[at + 7..]
-                .char_indices()
-                .nth(1)
-                .is_some_and(|(one, _)| content[at + 7 + one..].contains('}'))
-        })
+        self.text[range].split_once("\\boxed{").is_some_and(|it| it.1.contains('}'))
     }
 
     /// `\frac{1}{2}` of plain numbers, without delimiters.
@@ -223,4 +240,9 @@ fn number(cursor: &mut Cursor<'_>) -> Option<()> {
         *cursor = decimals;
     }
     Some(())
+}
+
+fn bare(start: usize, content: Range<usize>, end: usize) -> Candidate {
+    let formula = Formula { content, percent: false, bare_box: true };
+    Candidate { start, end, found: Found::Formulas(vec![formula]) }
 }

@@ -6,7 +6,6 @@
 //! (a closing delimiter, the end of a run) is found once and remembered.
 
 mod anchors;
-mod boxed;
 mod finders;
 mod formulas;
 mod numbers;
@@ -89,12 +88,6 @@ impl Targets {
         boxed_priority: Some(50),
         clean_up: CleanUp::DEFAULT,
     };
-}
-
-impl Default for Targets {
-    fn default() -> Targets {
-        Targets::DEFAULT
-    }
 }
 
 /// Most candidates that are tried in one priority group.

@@ -3,7 +3,6 @@
 use super::{Candidate, Found, Scan};
 use crate::work;
 
-/// Marks behind arithmetic.
 const MARKS: &str = ".,:)$";
 
 impl Scan<'_> {
@@ -13,7 +12,7 @@ impl Scan<'_> {
         self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
     }
 
-    /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
+    /// As [`Scan::expression_at`], but not where an equals sign follows.
     pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
         let equals_follows = |end: usize| self.text[end..].trim_start().starts_with('=');
         let mut memo = Run::default();
@@ -22,21 +21,7 @@ impl Scan<'_> {
         {
             return Some(it);
         }
-        let mut it = self.number_at(at)?;
-        if !equals_follows(it.end) {
-            return Some(it);
-        }
-        let Found::Number { integer, decimal, percent } = &mut it.found else {
-            return None;
-        };
-        *percent = false;
-        let shortened = if decimal.start == decimal.end { integer } else { decimal };
-        if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
-            return None;
-        }
-        shortened.end -= 1;
-        it.end = shortened.end;
-        Some(it)
+        self.number_at(at).filter(|it| !equals_follows(it.end))
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
@@ -100,16 +85,9 @@ impl Scan<'_> {
         }
         // At least one operator, with at least one character of the run after it.
         let end = memo.last_end?;
-        let operator = memo.operator?;
-        if operator <= digit {
-            return None;
-        }
-        let mut match_end = end;
-        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1, MARKS).is_some() {
-            match_end += 1;
-        }
-        let stop = self.suffix(match_end, MARKS)?;
-        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
+        memo.operator.filter(|it| *it > digit)?;
+        let stop = self.suffix(end, MARKS)?;
+        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..end) })
     }
 
     /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
@@ -156,9 +134,6 @@ impl Scan<'_> {
         let currency = self.text[start..].chars().next()?;
         if currency == '$' || matches!(currency, '€' | '£' | '¥' | '฿' | '₠'..='₿') {
             start += currency.len_utf8();
-        }
-        if self.before(start).is_some_and(|b| b.is_ascii_digit()) {
-            return None;
         }
         let minus = usize::from(self.byte(start) == Some(b'-'));
         let digits = |from: usize| {

@@ -3,7 +3,7 @@
 
 use crate::error::GoldError;
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::last_box::last_box;
+use crate::normalise::last_box;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 /// Equal text.

@@ -4,7 +4,7 @@
 
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
-use crate::last_box::last_box;
+use crate::normalise::last_box;
 use crate::verdict::{Judgement, Verdict};
 
 /// The right shape.

@@ -10,13 +10,11 @@ use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::meaning::{as_meant, capital};
+use crate::meaning::{as_meant, plain_formula};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
-use crate::options::{Fallback, MathOptions, Tries, Variables};
-use crate::parse::plain::Dialect;
-use crate::parse::{self, ParseError, ParseResult, Style};
-use crate::policy::Policy;
+use crate::options::{Fallback, MathOptions, Policy, Tries, Variables};
+use crate::parse::{self, ParseError, ParseResult, Products, Style};
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
@@ -39,15 +37,6 @@ impl Math {
     /// The grader with these options.
     pub const fn new(options: MathOptions) -> Math {
         Math { options }
-    }
-
-    /// The grader of a policy.
-    pub fn of(policy: Policy) -> &'static Math {
-        match policy {
-            Policy::MathVerify => &MATH,
-            Policy::Benchmark => &BENCHMARK,
-            Policy::Training => &TRAINING,
-        }
     }
 
     /// Reads the answer of a text, as Math-Verify's `parse` does.
@@ -126,9 +115,13 @@ pub struct Reading {
 impl Reading {
     /// The value in sympy's notation.
     pub fn value(&self) -> Option<String> {
-        match self.value.as_ref()? {
-            Value::Expr(it) => Some(it.to_string()),
-            Value::Word(_) => None,
+        self.expr().map(ToString::to_string)
+    }
+
+    fn expr(&self) -> Option<&Expr> {
+        match &self.value {
+            Some(Value::Expr(it)) => Some(it),
+            _ => None,
         }
     }
 
@@ -196,15 +189,6 @@ impl MathGold {
         (judgement, answer)
     }
 
-    fn is_list_for_inequality(&self, answer: &Reading) -> bool {
-        match (&self.reading.value, &answer.value) {
-            (Some(Value::Expr(gold)), Some(Value::Expr(answer))) => {
-                is_list_for_inequality(gold, answer)
-            }
-            _ => false,
-        }
-    }
-
     /// True if the answer is met by the same reals as the gold answer.
     fn is_same_condition(&self, found: &FoundAnswer<'_>) -> bool {
         // Of several boxes the last is a part alone.
@@ -219,18 +203,19 @@ impl PreparedGold for MathGold {
     /// reference's.
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         let (mut judgement, answer) = self.judged(&found.passage);
-        let extracted = judgement.extracted.as_deref().unwrap_or_default();
         let number = || spaced_number(&found.answer);
+        let values = self.reading.expr().zip(answer.expr());
         let (verdict, reason) = if judgement.verdict.is_correct() {
-            let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
-            if capital.is_some_and(|it| extracted.chars().eq([it])) {
+            let gold = self.text.trim();
+            let is_capital = matches!(gold.as_bytes(), [b'A'..=b'Z']);
+            if is_capital && judgement.extracted.as_ref() == Some(&gold.to_ascii_lowercase()) {
                 (Verdict::Wrong, "a small letter against a capital")
-            } else if self.is_list_for_inequality(&answer) {
+            } else if values.is_some_and(|(gold, it)| is_list_for_inequality(gold, it)) {
                 (Verdict::Wrong, "numbers against an inequality")
             } else {
                 return judgement;
             }
-        } else if let (Some(Value::Expr(gold)), Some(number)) = (&self.reading.value, number()) {
+        } else if let (Some(gold), Some(number)) = (self.reading.expr(), number()) {
             if !Comparison::new(&self.options).equal(gold, &number) {
                 return judgement;
             }
@@ -336,7 +321,6 @@ fn spaced_number(text: &str) -> Option<Expr> {
     spaced.then(|| parse::grammar::number(&joined).ok())?
 }
 
-/// Digits with at most one point.
 fn is_number(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     digits > 0 && digits + usize::from(text.contains('.')) == text.len()
@@ -397,7 +381,7 @@ fn read_candidate(
         }
         Found::Arithmetic(range) => {
             let source = &text[range.clone()];
-            let value = parse::plain::parse(&source.replace('\n', " "), Dialect::Calculator);
+            let value = parse::arithmetic(&plain_formula(source), Products::Signed, Style::Peer);
             *too_large |= matches!(value, Err(ParseError::Depth));
             (value.ok().map(Value::Expr), source.to_owned())
         }

@@ -7,7 +7,7 @@ use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
 use crate::error::GoldError;
-use crate::expr::{Expr, Func, Op};
+use crate::expr::{Expr, Op};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
@@ -19,9 +19,8 @@ use crate::meaning::{
 };
 use crate::normalise::{Boxes, bare, offers_another, open_boxes};
 use crate::numeric;
-use crate::options::MathOptions;
+use crate::options::{MathOptions, Policy};
 use crate::parse::{ParseError, Style};
-use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -185,8 +184,7 @@ impl MeantGold {
             return of(same, "the unknowns' values by name", "other values of the unknowns");
         }
         if let Some(why) = self.other_shape(gold, value, is_named) {
-            let are_reals = is_interval_and_conditions(gold, value) && self.is_same_condition(text);
-            return of(are_reals, "the same reals meet both", why);
+            return of(self.is_same_condition(text), "the same reals meet both", why);
         }
         if matches!(gold, Expr::Percent(_)) && answer.is_counted {
             return (Verdict::Wrong, "a number of things against a percentage");
@@ -225,7 +223,7 @@ impl MeantGold {
             (Some(a), Some(b)) if !a.keys().eq(b.keys()) => {
                 // `a=b, c=4` may be turned.
                 let is_symbol = |it: &Expr| matches!(it, Expr::Sym { .. });
-                return if a.values().any(is_symbol) { None } else { Some(false) };
+                return (!a.values().any(is_symbol)).then_some(false);
             }
             (Some(a), Some(b)) => (in_order(a), in_order(b)),
             (Some(a), None) if is_list(value) => (in_order(a), value.clone()),
@@ -268,11 +266,11 @@ impl MeantGold {
         if is_tuple(gold) && is_list(value) || is_tuple(value) && is_list(gold) {
             return Some("a list or a set against a tuple or an interval");
         }
-        if is_list_for_inequality(gold, value) && !has_relation(value) {
+        if is_list_for_inequality(gold, value) {
             return Some("numbers against an inequality");
         }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
-        if value.is_equation() && !gold.is_relation() && !(gold.is_set() && is_membership(value)) {
+        if value.is_equation() && !gold.is_relation() && !gold.is_set() {
             if self.options.policy == Policy::Training && !is_named {
                 return Some("an equation where a value is asked");
             }
@@ -289,16 +287,15 @@ impl MeantGold {
     /// The answer's value in the unit of the gold answer; as it is where one of them has none.
     fn in_golds_unit(&self, gold: &Expr, answer: &Meaning, value: &Expr) -> Option<Expr> {
         let unit = answer.unit.as_ref();
-        let is_other = |unit: Option<&Unit>, noun: Option<&String>| {
-            unit.zip(noun).is_some_and(|(unit, noun)| unit.is_other_than(noun))
-        };
+        // Things that are counted, or a unit that is not known.
+        let is_other =
+            |unit: Option<&Unit>, noun: &Option<String>| unit.is_some() && noun.is_some();
         let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
         let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
         match (self.meaning.unit.as_ref(), unit) {
             (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
             (wanted, unit)
-                if is_other(wanted, answer.noun.as_ref())
-                    || is_other(unit, self.meaning.noun.as_ref()) =>
+                if is_other(wanted, &answer.noun) || is_other(unit, &self.meaning.noun) =>
             {
                 None
             }
@@ -363,23 +360,6 @@ fn named(e: &Expr) -> Option<BTreeMap<String, Expr>> {
     (n_pairs > 1 && named.len() == n_pairs && named.keys().all(is_name)).then_some(named)
 }
 
-fn has_relation(e: &Expr) -> bool {
-    matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
-}
-
-/// True for an interval on one side and a list of inequalities on the other.
-fn is_interval_and_conditions(a: &Expr, b: &Expr) -> bool {
-    let is_interval = |it: &Expr| matches!(it, Expr::Tuple(_) | Expr::Interval(_));
-    let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
-    let has_one = |it: &Expr| matches!(it, Expr::Set(items) if items.iter().any(is_inequality));
-    is_interval(a) && has_one(b) || is_interval(b) && has_one(a)
-}
-
-/// `x \in [1,4]` and `x = 3, 8`: a set, and no value.
-fn is_membership(e: &Expr) -> bool {
-    matches!(e, Expr::Rel(_, sides) if matches!(sides.0, Expr::Sym { .. }) && sides.1.is_set())
-}
-
 /// A list of intervals as their union, where the other side is a union.
 fn as_union(it: &Expr, other: &Expr) -> Expr {
     let is_interval = |it: &Expr| matches!(it, Expr::Interval(_));
@@ -394,10 +374,6 @@ fn as_union(it: &Expr, other: &Expr) -> Expr {
 /// A column of a matrix as the tuple that it lists, where the other side is one.
 fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
     match it {
-        // `\binom{2}{3}` is a column where one is asked.
-        Expr::Call(Func::Binomial, cells) if matches!(other, Expr::Matrix { cols: 1, cells } if cells.len() == 2) => {
-            Cow::Owned(Expr::Matrix { cols: 1, cells: cells.clone() })
-        }
         Expr::Matrix { cols: 1, cells } if matches!(other, Expr::Tuple(_) | Expr::Interval(_)) => {
             Cow::Owned(Expr::Tuple(cells.clone()))
         }
@@ -454,7 +430,6 @@ impl PreparedGold for MeantGold {
         }
         match answer_of(found, &self.text) {
             Ok(answer) => self.compared(&answer),
-            Err(_) if found.answer.trim() == self.text.trim() => self.compared(&found.answer),
             Err(why) => self.refused(found, why),
         }
     }

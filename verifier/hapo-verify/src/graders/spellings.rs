@@ -37,14 +37,10 @@ pub(super) fn behind_name(text: &str) -> Option<&str> {
         (c == '=' && level == 0 && bars % 2 == 0).then_some(at)
     })?;
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
-    let symbol = single_symbol(name);
+    let symbol = (name.len() == 1).then_some(name);
     let is_recursive =
         symbol.is_some_and(|it| value.split(|c: char| !c.is_alphanumeric()).any(|word| word == it));
     (is_name(name) && !is_recursive && !value.starts_with(['=', '>', '<'])).then_some(value)
-}
-
-fn single_symbol(name: &str) -> Option<&str> {
-    (name.len() == 1).then_some(name)
 }
 
 /// True for one letter, a function or a set of something, or words.
@@ -158,26 +154,16 @@ pub(super) fn without_base(gold: &str) -> Option<&str> {
 pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
     let is_rounded =
         ["approximately ", "\\approx", "≈"].iter().any(|it| answer.trim_start().starts_with(it));
-    let digits = |it: &str| -> Option<(String, usize)> {
-        let from = it.find(|c: char| c.is_ascii_digit())?;
-        let sign = if it[..from].ends_with('-') { "-" } else { "" };
-        let len =
-            it[from..].find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(it.len() - from);
-        let number = it[from..from + len].trim_end_matches('.');
-        Some((format!("{sign}{number}"), number.split_once('.').map_or(0, |it| it.1.len())))
-    };
-    let (Some((wanted, decimals)), Some((given, more))) = (digits(gold), digits(answer)) else {
+    let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else {
         return false;
     };
-    let is_plain = wanted == gold.trim();
-    let n_significant = wanted.trim_start_matches(['0', '.', '-']).len();
-    let rounded = given.parse::<f64>().map(|it| format!("{it:.decimals$}"));
-    is_rounded
-        && is_plain
-        && decimals > 0
-        && more > decimals
-        && n_significant > 1
-        && rounded.is_ok_and(|it| it == wanted)
+    let number = answer[from..].split(|c: char| !"-.0123456789".contains(c)).next();
+    let number = number.unwrap_or_default().trim_end_matches('.');
+    let n_decimals = |it: &str| it.split_once('.').map_or(0, |it| it.1.len());
+    let wanted = n_decimals(gold.trim());
+    let n_significant = gold.trim().trim_start_matches(['0', '.', '-']).len();
+    let rounded = || number.parse::<f64>().is_ok_and(|it| format!("{it:.wanted$}") == gold.trim());
+    is_rounded && wanted > 0 && n_decimals(number) > wanted && n_significant > 1 && rounded()
 }
 
 /// True for the same rows of value and condition, in any order.

@@ -2,7 +2,6 @@
 
 use crate::cursor::{Cursor, SPACES, replace_at, replaced_at};
 use crate::normalise::replace_all;
-use std::borrow::Cow;
 
 /// Commands of which the last argument alone is kept, with the number of arguments before it.
 #[rustfmt::skip]
@@ -30,35 +29,22 @@ pub(crate) fn plain(text: &str) -> String {
         out = out.replace("\\langle", "(").replace("\\rangle", ")");
     }
     for (from, to) in [
-        ("\\begin {", "\\begin{"),
-        ("\\end {", "\\end{"),
-        ("\\limits", ""),
         ("\\nicefrac", "\\frac"),
-        ("\\sfrac", "\\frac"),
         ("\\mathrm{e}", "e"),
         ("^{\\text{th}}", ""),
         ("^{\\text{st}}", ""),
         ("^{\\text{nd}}", ""),
         ("^{\\text{rd}}", ""),
-        ("smallmatrix", "matrix"),
         ("Bmatrix", "bmatrix"),
-        ("\\cr ", "\\\\ "),
-        ("\\hline", ""),
-        ("\\\\ \\\\", "\\\\"),
-        ("\\\\\\\\", "\\\\"),
         ("\\varnothing", "\\emptyset"),
         ("\\text{infinity}", "\\infty"),
-        ("\\begin{array} {", "\\begin{array}{"),
         ("\\sqrt(", "sqrt("),
+        ("\\mathbb R", "\\mathbb{R}"),
+        ("~", " "),
         ("...", "\\ldots "),
         ("…", "\\ldots "),
     ] {
         replace_all(&mut out, from, to);
-    }
-    if out.contains("\\mathbb ") {
-        for letter in ["N", "Z", "Q", "R", "C"] {
-            out = out.replace(&format!("\\mathbb {letter}"), &format!("\\mathbb{{{letter}}}"));
-        }
     }
     // `2{}\frac{3}{4}` needs no group between the digits; elsewhere it is an argument.
     replace_at(&mut out, "{}", |_, out| out.ends_with(|c: char| c.is_ascii_digit()).then_some(()));
@@ -81,8 +67,8 @@ pub(crate) fn plain(text: &str) -> String {
     let rest = rest.trim_start_matches(',').trim_start();
     let rest = rest.strip_suffix("\\").unwrap_or(rest).trim_end();
     let rest = MARKS.iter().find_map(|it| rest.strip_suffix(it)).unwrap_or(rest).trim_end();
-    let rest = without_text(ungrouped(rest));
-    with_noun(&rest).unwrap_or(rest.into_owned())
+    let rest = ungrouped(rest);
+    with_noun(rest).unwrap_or_else(|| rest.to_owned())
 }
 
 /// `15개` with its noun as text: a letter that is neither Latin nor Greek is no symbol.
@@ -104,20 +90,6 @@ fn undelimited(text: &str) -> &str {
 
 /// Signs behind an answer that say that it is one.
 const MARKS: [&str; 8] = ["\\checkmark", "✓", "✔", "\\blacksquare", "\\square", "\\qed", "■", "∎"];
-
-/// A numeral in upright letters before its base: `\text{FF}_{16}`.
-fn without_text(text: &str) -> Cow<'_, str> {
-    let numeral = ["\\text", "\\mathrm"].iter().find_map(|it| argument(text.strip_prefix(it)?));
-    match numeral {
-        Some((digits, rest))
-            if rest.starts_with('_')
-                && digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()) =>
-        {
-            Cow::Owned(format!("{digits}{rest}"))
-        }
-        _ => Cow::Borrowed(text),
-    }
-}
 
 /// The content of a group around the whole answer, which is no set of one element and no binomial coefficient.
 fn ungrouped(mut text: &str) -> &str {
@@ -145,6 +117,7 @@ fn plain_character(c: char) -> char {
     match c {
         '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}' => '-',
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
+        '\u{1d7ce}'..='\u{1d7ff}' => char::from(b'0' + ((c as u32 - 0x1d7ce) % 10) as u8),
         '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{3000}' => ' ',
         _ => c,
     }
@@ -162,7 +135,6 @@ fn undressed(text: &str) -> String {
         behind = *cursor;
         let dress = DRESS.iter().find(|it| it.0 == command);
         if dress.is_some_and(|(_, skipped)| (0..*skipped).all(|_| behind.group().is_some())) {
-            let before = behind;
             if let Some(inner) = behind.group() {
                 // Braces stay where a script or a command may claim what is inside.
                 let needs_group = inner.chars().nth(1).is_some() && !behind.rest().is_empty();
@@ -172,8 +144,7 @@ fn undressed(text: &str) -> String {
                 *cursor = behind;
                 return Some(());
             }
-            if matches!(command, "displaystyle" | "textstyle" | "large" | "color") {
-                *cursor = before;
+            if matches!(command, "displaystyle" | "textstyle" | "large") {
                 return Some(());
             }
         }

@@ -5,7 +5,6 @@
 //! refuse it ([`units`]); words are compared as words. The price is that an answer in which anything is left over has no
 //! meaning: no number is picked out of it.
 
-mod angles;
 mod dates;
 mod letters;
 mod markup;
@@ -29,8 +28,8 @@ use std::borrow::Cow;
 use units::Measured;
 pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
-    announced_part, as_words, begins_with_decision, capital, hedges, is_function, names_nothing,
-    numeral, same_words, words,
+    announced_part, as_words, begins_with_decision, hedges, is_function, names_nothing, numeral,
+    same_words, words,
 };
 
 /// Dots of what goes on.
@@ -40,8 +39,6 @@ pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"
 pub(crate) const DEGREES: [&str; 8] = [
     "^{\\circ}", "^\\circ", "^°", "^\\degree", "°", "˚", "^{\\degree}", "\\degree",
 ];
-
-const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 
 /// Longest answer that is rewritten, in bytes.
 const MAX_TEXT: usize = 8_192;
@@ -75,7 +72,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
     let plain = markup::plain(text);
-    let plain = angles::rewritten(&plain);
+    let plain = signs::with_radians(&plain);
     let plain = condition(shapes::without_parameters(&plain));
     if let Some(why) = dangling(plain) {
         return Err(why);
@@ -173,6 +170,11 @@ pub(crate) fn said_formula(text: &str) -> Option<&str> {
     (!changes).then_some(inner)
 }
 
+/// A formula without LaTeX's commands, as `2*sqrt(3)/x**2`, with them.
+pub(crate) fn plain_formula(text: &str) -> String {
+    normalise(&signs::commands(&signs::exponents(text)), CleanUp::KEEPS_UNITS)
+}
+
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(&signs::exponents(text));
@@ -197,12 +199,7 @@ fn dangling(text: &str) -> Option<Refusal> {
         return Some("brackets in brackets");
     }
     let prime = text.match_indices(['\'', '′', '’']).map(|it| it.0);
-    // Three digits behind it make it a sign of grouping.
-    let is_group = |at: usize| {
-        let after = &text[at + 1..];
-        text[at..].starts_with('\'') && after.bytes().take_while(u8::is_ascii_digit).count() == 3
-    };
-    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit()) && !is_group(at);
+    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit());
     if prime.into_iter().any(of_number) || text.contains("\\prime") && !text.contains('(') {
         return Some("a prime behind a number");
     }

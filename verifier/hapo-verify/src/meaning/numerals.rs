@@ -1,6 +1,6 @@
 //! Numerals that the grammar does not know: with a base, with a period that repeats, mixed, and grouped by points.
 
-use super::{DOTS, FRACTIONS};
+use super::DOTS;
 use crate::cursor::{Cursor, Rule, replaced};
 use num_bigint::BigInt;
 
@@ -12,8 +12,8 @@ const MAX_PERIOD: usize = 40;
 
 /// Each reads one kind of numeral and gives what is written for it.
 #[rustfmt::skip]
-const RULES: [Rule; 8] =
-    [repeating, unending, with_base, mixed, mixed_fraction, grouped, scientific, power_of_ten];
+const RULES: [Rule; 7] =
+    [repeating, unending, with_base, mixed, grouped, scientific, power_of_ten];
 
 /// `text` with such numerals as integers and fractions.
 pub(super) fn rewritten(text: &str) -> String {
@@ -121,11 +121,6 @@ fn with_base(cursor: &mut Cursor<'_>) -> Option<String> {
 /// The gaps between the parts of a mixed number.
 const GAPS: [&str; 5] = ["\\ ", "\\,", "\\;", "~", " "];
 
-/// True before a sign that makes another number of a fraction.
-fn is_changed(cursor: &Cursor<'_>) -> bool {
-    cursor.rest().starts_with(['^', '!', '_'])
-}
-
 /// `3 1/2` is three and a half where the fraction is a proper one.
 fn mixed(cursor: &mut Cursor<'_>) -> Option<String> {
     let whole = cursor.digits()?;
@@ -134,21 +129,8 @@ fn mixed(cursor: &mut Cursor<'_>) -> Option<String> {
     let n: u64 = cursor.digits()?.parse().ok()?;
     cursor.eat("/")?;
     let d: u64 = cursor.digits()?.parse().ok()?;
-    let is_mixed = (1..d).contains(&n) && !is_changed(cursor);
+    let is_mixed = (1..d).contains(&n);
     is_mixed.then(|| format!("{whole}\\frac{{{n}}}{{{d}}}"))
-}
-
-/// `3\frac{1}{2}` is three and a half, whatever it is multiplied by.
-fn mixed_fraction(cursor: &mut Cursor<'_>) -> Option<String> {
-    let number = |it: &str| it.parse::<u32>().ok().map(u64::from);
-    let whole = cursor.digits()?;
-    cursor.one_of(&GAPS);
-    cursor.spaces();
-    cursor.one_of(&FRACTIONS)?;
-    let n = number(braced_digits(cursor)?)?;
-    let (d, whole) = (number(braced_digits(cursor)?)?, number(whole)?);
-    let is_mixed = (1..d).contains(&n) && !is_changed(cursor);
-    is_mixed.then(|| format!("\\frac{{{}}}{{{d}}}", whole * d + n))
 }
 
 /// `4.7e2` within a formula.

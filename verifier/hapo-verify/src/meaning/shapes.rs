@@ -1,5 +1,6 @@
 //! Remarks on a parameter, and dots of what goes on.
 
+use super::words::words;
 use crate::cursor::replaced_at;
 use std::borrow::Cow;
 
@@ -33,47 +34,19 @@ pub(crate) fn condition(text: &str) -> &str {
     parts.filter(|it| is_name(it.0) && !it.1.contains(['|', ':'])).map_or(text, |it| it.1.trim())
 }
 
-/// True for `, k \in \mathbb{Z}` and `\text{ for some integer } k`.
+/// True for `, k \in \mathbb{Z}` and `\text{ for some integer } k`: a small letter and a set, and nothing else.
 fn is_remark(text: &str) -> bool {
-    let kept = |c: &char| c.is_alphanumeric() || matches!(c, '\\' | 'ℤ');
-    let plain: String =
-        text.replace("\\text", "").replace("\\quad", "").chars().filter(kept).collect();
-    let plain = plain.trim_start_matches("where").trim_start_matches("for");
-    let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_lowercase());
-    let before = [
-        "\\in\\mathbbR",
-        "isaconstant",
-        "isanyconstant",
-        "isrealconstant",
-        "isanyrealnumber",
-        "isanarbitraryconstant",
-        "\\in\\mathbbZ",
-        "\\inℤ",
-        "isaninteger",
-        "isanyinteger",
-        "anyinteger",
-        "integer",
-    ];
-    let behind = [
-        "anyrealnumber",
-        "anyreal",
-        "allreal",
-        "allrealnumbers",
-        "somereal",
-        "somerealnumber",
-        "anyconstant",
-        "someconstant",
-        "areal",
-        "aconstant",
-        "someinteger",
-        "anyinteger",
-        "integer",
-        "allintegers",
-        "integers",
-        "eachinteger",
-    ];
-    before.iter().any(|it| plain.strip_suffix(it).is_some_and(is_symbol))
-        || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
+    const NOUNS: [&str; 6] = ["integer", "integers", "constant", "real", "number", "numbers"];
+    const WORDS: [&str; 10] =
+        ["where", "for", "any", "all", "some", "each", "is", "an", "arbitrary", "quad"];
+    let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_alphabetic());
+    let has_small =
+        words(text).any(|it| is_symbol(it) && it.bytes().all(|b| b.is_ascii_lowercase()));
+    let is_said = |it: &str| is_symbol(it) || WORDS.contains(&it) || NOUNS.contains(&it);
+    (text.contains("\\in") || words(text).any(|it| NOUNS.contains(&it)))
+        && has_small
+        && words(text).all(is_said)
+        && !text.contains(|c: char| c.is_ascii_digit() || "=<>+^".contains(c))
 }
 
 /// `text` with the dots of what goes on, which the clean-up drops, as a command that it keeps. Behind a decimal they

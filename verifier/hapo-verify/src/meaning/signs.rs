@@ -2,7 +2,8 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
-use crate::cursor::{Cursor, closing, plain_digit, replaced, replaced_at};
+use super::DEGREES;
+use crate::cursor::{Cursor, closing, replaced, replaced_at};
 use std::borrow::Cow;
 
 /// `text` with signs as commands and thousands groups joined.
@@ -11,7 +12,7 @@ pub(crate) fn as_meant(text: &str) -> String {
         let c = cursor.peek()?;
         cursor.take(c.len_utf8());
         match c {
-            '√' | '∛' | '∜' => root(c, cursor, out),
+            '√' => root(cursor, out),
             '∞' => out.push_str("\\infty "),
             '°' | '˚' => out.push_str("^\\circ"),
             '·' => out.push_str("\\cdot "),
@@ -26,10 +27,8 @@ pub(crate) fn as_meant(text: &str) -> String {
                     out.extend(["^{", digit]);
                     out.extend(more.chars().filter_map(superscript));
                     out.push('}');
-                } else if ('\u{ff10}'..='\u{ff19}').contains(&c) {
-                    out.push(char::from(b'0' + (c as u32 - 0xFF10) as u8));
                 } else {
-                    out.push(plain_digit(c));
+                    out.push(c);
                 }
             }
         }
@@ -38,14 +37,13 @@ pub(crate) fn as_meant(text: &str) -> String {
     joined_thousands(&out.replace("\\mathrm{i}", "i").replace("\\text{i}", "i"))
 }
 
-/// Writes the root whose sign was read, with its radicand in braces.
-fn root(sign: char, cursor: &mut Cursor<'_>, out: &mut String) {
-    let index = match sign {
-        '∛' => "[3]",
-        '∜' => "[4]",
-        _ => root_index(out),
-    };
-    out.extend(["\\sqrt", index]);
+/// The radicand behind a root's sign, in braces.
+fn root(cursor: &mut Cursor<'_>, out: &mut String) {
+    // A superscript just before the sign is its index.
+    let cubic = out.strip_suffix("^{3}").filter(|it| !it.ends_with(char::is_alphanumeric));
+    let index = cubic.map(str::len);
+    out.truncate(index.unwrap_or(out.len()));
+    out.push_str(if index.is_some() { "\\sqrt[3]" } else { "\\sqrt" });
     let radicand = match cursor.peek() {
         Some('{') | None => return,
         // The parenthesis bounds the radicand.
@@ -59,20 +57,6 @@ fn root(sign: char, cursor: &mut Cursor<'_>, out: &mut String) {
         Some(c) => cursor.take(c.len_utf8()),
     };
     out.extend(["{", radicand, "}"]);
-}
-
-/// A superscript just written before a root sign is its index.
-fn root_index(out: &mut String) -> &'static str {
-    for (power, index) in [("^{3}", "[3]"), ("^{4}", "[4]")] {
-        let alone = out
-            .strip_suffix(power)
-            .is_some_and(|it| !it.ends_with(|c: char| c.is_alphanumeric() || c == ')'));
-        if alone {
-            out.truncate(out.len() - power.len());
-            return index;
-        }
-    }
-    ""
 }
 
 /// Fractions that are one character, with their numerators and denominators.
@@ -180,24 +164,33 @@ pub(super) fn commands(text: &str) -> String {
         if out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{') {
             return None;
         }
-        let start = *cursor;
         let rest = cursor.rest();
         let is_pi = |it: &str| !it.starts_with(|c: char| c.is_alphanumeric());
         if rest.strip_prefix("pi").is_some_and(is_pi) {
             out.push_str("\\pi ");
             return cursor.eat("pi");
         }
-        // `log2(5)` is by the base 2, and a root of plain text has its argument in brackets.
-        if let Some(base) = cursor
-            .eat("log")
-            .and_then(|()| cursor.digits())
-            .filter(|_| cursor.rest().starts_with('('))
-        {
-            out.extend(["\\log_{", base, "}"]);
-            return Some(());
-        }
-        *cursor = start;
         let name = cursor.one_of(&FUNCTIONS)?;
         cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
     })
+}
+
+/// `text` with the degrees under trigonometric functions as multiples of π.
+pub(super) fn with_radians(text: &str) -> Cow<'_, str> {
+    const FUNCTIONS: [&str; 6] = ["sin", "cos", "tan", "cot", "sec", "csc"];
+    let has_function = FUNCTIONS.iter().any(|it| text.contains(it));
+    let has_degrees = DEGREES[..6].iter().any(|it| text.contains(it));
+    // An inverse function gives an angle and takes none.
+    if !has_function || !has_degrees || text.contains("arc") || text.contains("^{-1}") {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(replaced(text, |cursor, out| {
+        cursor.peek().filter(|c| c.is_ascii_digit() || *c == '.')?;
+        let number = cursor.take_while(|c| c.is_ascii_digit() || c == '.');
+        match cursor.one_of(&DEGREES[..6]) {
+            Some(_) => out.extend(["{\\frac{", number, "\\pi}{180}}"]),
+            None => out.push_str(number),
+        }
+        Some(())
+    }))
 }

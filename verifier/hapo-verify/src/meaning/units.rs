@@ -106,7 +106,9 @@ impl Measured {
 }
 
 impl Unit {
-    const NONE: Unit = Unit { powers: Vec::new(), size: Rat::ONE };
+    fn none() -> Unit {
+        Unit { powers: Vec::new(), size: Rat::int(1) }
+    }
 
     fn of(base: &'static str, size: Rat) -> Unit {
         Unit { powers: vec![(base, 1)], size }
@@ -132,10 +134,10 @@ impl Unit {
             return None;
         }
         let factor = self.size.div(&other.size)?;
-        if factor.is_one() {
+        if factor == Rat::int(1) {
             return Some(value);
         }
-        let pi = match (self.has(RADIAN), self.size == Rat::ONE) {
+        let pi = match (self.has(RADIAN), self.size == Rat::int(1)) {
             (false, _) => Expr::int(1),
             (_, false) => Expr::Pi,
             (_, true) => Expr::pow(Expr::Pi, Expr::int(-1)),
@@ -143,29 +145,22 @@ impl Unit {
         Some(value.times(Expr::Num(factor)).times(pi))
     }
 
-    /// True for the name of another unit or of things, which this unit does not count.
-    pub(crate) fn is_other_than(&self, noun: &str) -> bool {
-        let is_alike = |it: &Unit| it.powers.iter().any(|(base, _)| self.has(base));
-        !noun.split('/').any(|it| known(it.trim_end_matches('.')).as_ref().is_some_and(is_alike))
-    }
-
     fn has(&self, base: &str) -> bool {
         self.powers.iter().any(|it| it.0 == base)
     }
 
     pub(crate) fn is_degrees(&self) -> bool {
-        self.powers == Unit::radians().powers && self.size != Rat::ONE
+        self.powers == Unit::radians().powers && self.size != Rat::int(1)
     }
 
     pub(crate) fn radians() -> Unit {
-        Unit::of(RADIAN, Rat::ONE)
+        Unit::of(RADIAN, Rat::int(1))
     }
 }
 
 /// Most words of what a value counts.
 const MAX_WORDS: usize = 16;
 
-/// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
     Measured { value: text.to_owned(), ..Measured::default() }
 }
@@ -177,7 +172,7 @@ pub(super) fn bare(text: &str) -> Measured {
 pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;
-    let (mut unit, mut n_units) = (Some(Unit::NONE), 0);
+    let (mut unit, mut n_units) = (Some(Unit::none()), 0);
     for sign in ["$", "€", "£"] {
         if let Some(after) = rest.strip_prefix('\\').unwrap_or(rest).strip_prefix(sign) {
             (rest, unit, n_units) = (after, known(sign), 1);
@@ -285,7 +280,6 @@ fn operation(word: &str) -> Option<Operation> {
     })
 }
 
-/// True for a word that is applied to the value before it.
 pub(super) fn is_operation(word: &str) -> bool {
     operation(word).is_some()
 }
@@ -325,7 +319,7 @@ fn without_power(word: &str) -> (&str, i64) {
 
 /// `km/h`, `miles per hour`, `kg*m/s^2` and `square cm`.
 fn compound(words: &str) -> Option<Unit> {
-    let mut unit = Unit::NONE;
+    let mut unit = Unit::none();
     let parts = words.split('/').flat_map(|it| it.split(" per "));
     for (idx, part) in parts.enumerate() {
         let times = |unit: Unit, (name, power): (&str, i64)| {
@@ -371,13 +365,12 @@ fn known(name: &str) -> Option<Unit> {
         return compound(of);
     }
     if let Some(base) = OTHERS.iter().find(|it| is_one(it)) {
-        return Some(Unit::of(base, Rat::ONE));
+        return Some(Unit::of(base, Rat::int(1)));
     }
     let (_, base, n, d) = UNITS.iter().find(|it| it.0.iter().any(&is_one))?;
-    Some(Unit::of(base, Rat::new(i128::from(*n), i128::from(*d))?))
+    Some(Unit::of(base, Rat::ratio(*n, *d)))
 }
 
-/// A text without spaces at its end, of any kind.
 fn trimmed(text: &str) -> &str {
     let text = without_spaces(text.trim(), &SPACES);
     // The backslash of `\ ` whose space was trimmed.
@@ -402,7 +395,7 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
         // A power behind a quotient is that of its last unit.
         return Some(match power {
             2.. if word.contains('/') => (&bare[..open], format!("{word}{power}"), 1),
-            2.. | ..0 if is_unit && known(&word).is_none() && word.contains(' ') => {
+            2.. | ..0 if is_unit && word.contains(' ') => {
                 (&bare[..open], format!("{word}^{{{power}}}"), 1)
             }
             _ => (&bare[..open], word, power),

@@ -52,7 +52,6 @@ fn named_number(word: &str) -> Option<usize> {
     Some(if at < 20 { at } else { 10 * (at - 18) })
 }
 
-/// True for such a name.
 pub(super) fn is_number(word: &str) -> bool {
     named_number(word).is_some()
 }
@@ -70,7 +69,6 @@ pub(crate) fn numeral(text: &str) -> Option<String> {
 /// Words that join two numbers to one, or to a range.
 const JOINTS: [&str; 9] = ["times", "over", "divided", "by", "to", "base", "and", "less", "out"];
 
-/// True for the name of a function or a constant.
 pub(crate) fn is_function(word: &str) -> bool {
     NAMES.contains(&word)
 }
@@ -345,11 +343,4 @@ fn is_more_values(text: &str) -> bool {
     (text.contains(|c: char| c.is_ascii_digit()) || is_letter(text.trim()))
         && !text.trim_start().starts_with(['(', '['])
         && !words(text).any(is_prose)
-}
-
-/// The letter of a gold answer that is one capital letter.
-pub(crate) fn capital(text: Option<&str>) -> Option<char> {
-    let mut letters = text?.trim().chars();
-    let only = letters.next().filter(char::is_ascii_uppercase)?;
-    letters.next().is_none().then_some(only)
 }

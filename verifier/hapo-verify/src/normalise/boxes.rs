@@ -2,6 +2,7 @@
 
 use super::Boxes;
 use crate::cursor::closing;
+use crate::verdict::Reason;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -58,7 +59,6 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
     }
 }
 
-/// Where the last box begins.
 pub(crate) fn last_command(text: &str) -> Option<usize> {
     text.rfind("\\boxed").max(text.rfind("\\fbox"))
 }
@@ -75,9 +75,10 @@ pub(crate) fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
     Some(at + 1..at + close)
 }
 
-/// The brace that closes the one at `open`, before `limit`.
-pub(crate) fn closing_brace(text: &str, open: usize, limit: usize) -> Option<usize> {
-    closing(&text[open..limit], [b'{', b'}']).map(|at| open + at)
+/// The content of the last `\boxed{…}`, as the graders `oat`, `exact` and `format` take it.
+pub(crate) fn last_box(text: &str) -> Result<&str, Reason> {
+    let start = text.rfind("\\boxed{").ok_or(Reason::NoAnswer)?;
+    content_of(text, start).map(|it| &text[it]).ok_or(Reason::UnclosedBox)
 }
 
 /// True for two boxes with `between` in the middle that are parts of one list.

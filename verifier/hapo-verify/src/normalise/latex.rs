@@ -14,9 +14,6 @@ pub(super) fn basic_latex(text: &mut String) {
         drop_sizes(text, "left", &LEFT_DELIMITERS);
         drop_sizes(text, "right", &RIGHT_DELIMITERS);
     }
-    if text.contains(")_{") {
-        permutations(text);
-    }
     if text.bytes().any(|b| matches!(b, b'\\' | b'$' | b'"' | b'\'')) {
         remove_commands(text);
     }
@@ -54,28 +51,6 @@ fn drop_sizes(text: &mut String, side: &str, delimiters: &[&str]) {
             out.push_str(cursor.one_of(delimiters)?);
             Some(())
         });
-    }
-}
-
-/// `(n)_{k}` is the number of permutations.
-fn permutations(text: &mut String) {
-    let inner =
-        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'*' | b'/' | b'\\' | b' ');
-    let mut from = 0;
-    while let Some(at) = text[from..].find(")_{").map(|it| it + from) {
-        let bytes = text.as_bytes();
-        let left = bytes[..at].iter().rev().take_while(|b| inner(**b)).count();
-        let right = bytes[at + 3..].iter().take_while(|b| inner(**b)).count();
-        let open = (at - left).checked_sub(1).filter(|it| bytes[*it] == b'(' && left > 0);
-        let closed = right > 0 && bytes.get(at + 3 + right) == Some(&b'}');
-        if let (Some(open), true) = (open, closed) {
-            let (n, k) = (&text[open + 1..at], &text[at + 3..at + 3 + right]);
-            let new = format!("\\frac{{({n})!}}{{(({n})-({k}))!}}");
-            text.replace_range(open..=at + 3 + right, &new);
-            from = open + new.len();
-        } else {
-            from = at + 3;
-        }
     }
 }
 

@@ -12,8 +12,7 @@ mod words;
 
 use crate::work;
 pub(crate) use boxes::{
-    are_one_list, bare, closing_brace, content_of, is_value, last_command, offers_another,
-    open_boxes,
+    are_one_list, bare, content_of, is_value, last_box, last_command, offers_another, open_boxes,
 };
 use latex::basic_latex;
 use operators::fix_operators;

@@ -36,9 +36,6 @@ pub(super) fn drop_units(text: &mut String) {
     }
     for _ in 0..2 {
         let Some(end) = unit_start(text) else { return };
-        if end == 0 {
-            return;
-        }
         text.truncate(end);
     }
 }
@@ -50,23 +47,10 @@ fn trailing_text(text: &str) -> Option<usize> {
         (Some(a), Some(b)) => a.min(b),
         (a, b) => a.or(b)?,
     };
-    let bytes = text.as_bytes();
-    let n = bytes.len();
-    let digit = |back: usize| n >= back && bytes[n - back].is_ascii_digit();
-    let body_end = if text.ends_with('}')
-        && n >= 5
-        && text[..n - 1].ends_with(|c: char| c.is_ascii_digit())
-        && text.is_char_boundary(n - 4)
-        && &text[n - 4..n - 2] == "{^"
-        && bytes[n - 5] == b'}'
-    {
-        n - 5
-    } else if digit(1) && n >= 3 && bytes[n - 2] == b'^' && bytes[n - 3] == b'}' {
-        n - 3
-    } else if text.ends_with('}') {
-        n - 1
-    } else {
-        return None;
+    let power = text.strip_suffix(|c: char| c.is_ascii_digit());
+    let body_end = match power.and_then(|it| it.strip_suffix("}^")) {
+        Some(body) => body.len(),
+        None => text.strip_suffix('}')?.len(),
     };
     (body_end >= start + 6).then_some(start)
 }
@@ -74,16 +58,6 @@ fn trailing_text(text: &str) -> Option<usize> {
 /// Where the text ends once a trailing unit is dropped. A unit counts after a digit, a closing brace or white space.
 fn unit_start(text: &str) -> Option<usize> {
     let trimmed = text.trim_end();
-    // Every unit ends in a letter or a listed sign; a bare number or formula leaves at once.
-    let last = trimmed.chars().next_back()?;
-    if last.is_ascii_digit() && !trimmed.ends_with('2')
-        || matches!(last, '}' | ')' | ']') && !text.ends_with(' ')
-    {
-        let wild = trimmed.chars().rev().nth(1).is_some_and(|c| c == ' ');
-        if !wild {
-            return None;
-        }
-    }
     let mut earliest: Option<usize> = None;
     for plural in ["", "s", "es"] {
         let Some(stem) = trimmed.strip_suffix(plural) else {
@@ -109,20 +83,6 @@ fn unit_start(text: &str) -> Option<usize> {
                 continue;
             };
             earliest = Some(earliest.map_or(kept, |it| it.min(kept)));
-        }
-    }
-    // A wildcard at the very end may stand for white space that was trimmed above.
-    if trimmed.len() < text.len() {
-        for unit in UNITS.iter().chain(&MORE_UNITS).filter(|it| it.ends_with(" ?")) {
-            let letters = &unit[..unit.len() - 2];
-            if let Some(head) = trimmed.strip_suffix(letters)
-                && text.len() - trimmed.len() >= 2
-            {
-                let bare = head.trim_end();
-                if bare.ends_with(|c: char| c.is_ascii_digit() || c == '}') {
-                    earliest = Some(earliest.map_or(bare.len(), |it| it.min(bare.len())));
-                }
-            }
         }
     }
     earliest.filter(|it| *it < text.len())

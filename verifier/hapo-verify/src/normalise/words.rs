@@ -45,12 +45,6 @@ fn replacement(cursor: &Cursor<'_>, c: char, n_spaces: usize) -> Option<Replacem
     if c.is_whitespace() && rest[c.len_utf8()..].starts_with('.') {
         return Some((c.len_utf8() + 1, " 0."));
     }
-    if rest.starts_with("{.") {
-        return Some((2, "{0."));
-    }
-    if rest.starts_with("~=") {
-        return Some((2, "\\approx"));
-    }
     let after_space = &rest[n_spaces..];
     if let Some(len) = braced_comma(after_space) {
         return Some((n_spaces + len, ","));
@@ -94,7 +88,6 @@ fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> 
     Some((1 + space.len_utf8(), " "))
 }
 
-/// Length of `{,}`, with spaces.
 fn braced_comma(text: &str) -> Option<usize> {
     let after = text.strip_prefix('{')?.trim_start().strip_prefix(',')?;
     let after = after.trim_start().strip_prefix('}')?;

@@ -4,14 +4,10 @@
 //! digits, or there is no value. The price of a wrong acceptance is bounded by that; the cost by a fixed number of
 //! points.
 
-use super::ball::Double;
 use super::complex::Complex;
-use super::eval::Point;
+use super::eval::real_value;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
-
-/// Steps that one evaluation of a body may take.
-const POINT_BUDGET: u32 = 2_000;
 
 /// Relative agreement that counts as a value.
 pub(crate) const TOLERANCE: f64 = 1e-9;
@@ -49,10 +45,9 @@ fn end(e: &Expr) -> Option<f64> {
 
 /// The body at `x`; `None` where it has no finite real value.
 fn at(body: &Expr, variable: &Expr, x: f64) -> Option<f64> {
-    let point = Complex { re: Double { value: x, error: 0.0 }, im: None };
-    let mut budget = POINT_BUDGET;
-    let it = Point { values: vec![(variable, point)], budget: &mut budget }.eval(body)?;
-    (it.im.is_none() && it.re.value.is_finite()).then_some(it.re.value)
+    let point = Complex::rat(&Rat::from_f64(x)?);
+    let value = real_value(body, &[(variable, point)])?.to_f64();
+    value.is_finite().then_some(value)
 }
 
 /// Double-exponential quadrature at two step sizes.

@@ -1,31 +1,31 @@
-//! Complex numbers over any kind of ball.
+//! Complex numbers.
 
-use super::ball::Ball;
+use super::big::Big;
 use crate::number::Rat;
 use std::cmp::Ordering;
 
 /// A complex number; without an imaginary part it is exactly real.
 #[derive(Clone)]
-pub(super) struct Complex<T> {
-    pub(super) re: T,
-    pub(super) im: Option<T>,
+pub(super) struct Complex {
+    pub(super) re: Big,
+    pub(super) im: Option<Big>,
 }
 
-impl<T: Ball> Complex<T> {
-    pub(super) fn real(re: T) -> Complex<T> {
+impl Complex {
+    pub(super) fn real(re: Big) -> Complex {
         Complex { re, im: None }
     }
 
-    pub(super) fn rat(value: &Rat) -> Complex<T> {
-        Complex::real(T::from_rat(value))
+    pub(super) fn rat(value: &Rat) -> Complex {
+        Complex::real(Big::from_rat(value))
     }
 
-    pub(super) fn int(n: i64) -> Complex<T> {
+    pub(super) fn int(n: i64) -> Complex {
         Complex::rat(&Rat::int(n))
     }
 
-    pub(super) fn i() -> Complex<T> {
-        Complex { re: T::from_rat(&Rat::ZERO), im: Some(T::from_rat(&Rat::ONE)) }
+    pub(super) fn i() -> Complex {
+        Complex { re: Big::from_rat(&Rat::int(0)), im: Some(Big::from_rat(&Rat::int(1))) }
     }
 
     pub(super) fn add(&self, other: &Self) -> Self {
@@ -37,7 +37,7 @@ impl<T: Ball> Complex<T> {
     }
 
     pub(super) fn neg(&self) -> Self {
-        Complex { re: self.re.neg(), im: self.im.as_ref().map(T::neg) }
+        Complex { re: self.re.neg(), im: self.im.as_ref().map(Big::neg) }
     }
 
     pub(super) fn sub(&self, other: &Self) -> Self {
@@ -66,7 +66,7 @@ impl<T: Ball> Complex<T> {
         }
     }
 
-    pub(super) fn abs(&self) -> Option<T> {
+    pub(super) fn abs(&self) -> Option<Big> {
         match &self.im {
             None => match self.re.sign() {
                 Some(Ordering::Less) => Some(self.re.neg()),
@@ -94,35 +94,36 @@ impl<T: Ball> Complex<T> {
         match im {
             None => match self.re.sign()? {
                 Ordering::Greater => Some(Complex::real(self.re.ln()?)),
-                Ordering::Less => Some(Complex { re: self.re.neg().ln()?, im: Some(T::pi()) }),
+                Ordering::Less => Some(Complex { re: self.re.neg().ln()?, im: Some(Big::pi()) }),
                 Ordering::Equal => None,
             },
             Some(b) => {
                 let size = self.re.mul(&self.re).add(&b.mul(b)).ln()?;
-                let half = T::from_rat(&Rat::Small(1, 2));
+                let half = Big::from_rat(&Rat::ratio(1, 2));
                 // arg = ±(π/2 − atan(re / |im|)), which has no cut off the axis.
                 let upper = b.sign()? == Ordering::Greater;
                 let height = if upper { b.clone() } else { b.neg() };
-                let arg = T::pi().mul(&half).add(&self.re.mul(&height.recip()?).atan().neg());
+                let arg = Big::pi().mul(&half).add(&self.re.mul(&height.recip()?).atan().neg());
                 Some(Complex { re: size.mul(&half), im: Some(if upper { arg } else { arg.neg() }) })
             }
         }
     }
 
     pub(super) fn sqrt(&self) -> Option<Self> {
-        if self.im.as_ref().is_none_or(Ball::is_negligible) {
+        if self.im.as_ref().is_none_or(Big::is_negligible) {
             return match self.re.sign() {
-                Some(Ordering::Less) => {
-                    Some(Complex { re: T::from_rat(&Rat::ZERO), im: Some(self.re.neg().sqrt()?) })
-                }
+                Some(Ordering::Less) => Some(Complex {
+                    re: Big::from_rat(&Rat::int(0)),
+                    im: Some(self.re.neg().sqrt()?),
+                }),
                 _ => Some(Complex::real(self.re.sqrt()?)),
             };
         }
-        self.ln()?.mul(&Complex::rat(&Rat::Small(1, 2))).exp()
+        self.ln()?.mul(&Complex::rat(&Rat::ratio(1, 2))).exp()
     }
 
     pub(super) fn powi(&self, exponent: i64) -> Option<Self> {
-        let mut result: Complex<T> = Complex::int(1);
+        let mut result: Complex = Complex::int(1);
         let mut base = self.clone();
         let mut n = exponent.unsigned_abs();
         while n > 0 {
@@ -137,11 +138,6 @@ impl<T: Ball> Complex<T> {
         if exponent < 0 { result.recip() } else { Some(result) }
     }
 
-    pub(super) fn is_zero(&self) -> bool {
-        self.re.sign() == Some(Ordering::Equal)
-            && self.im.as_ref().is_none_or(|b| b.sign() == Some(Ordering::Equal))
-    }
-
     pub(super) fn sin_cos(&self) -> Option<(Self, Self)> {
         let Some(b) = &self.im else {
             let (sin, cos) = self.re.sin_cos()?;
@@ -149,7 +145,7 @@ impl<T: Ball> Complex<T> {
         };
         let (sin, cos) = self.re.sin_cos()?;
         let (up, down) = (b.exp()?, b.neg().exp()?);
-        let half = T::from_rat(&Rat::Small(1, 2));
+        let half = Big::from_rat(&Rat::ratio(1, 2));
         let cosh = up.add(&down).mul(&half);
         let sinh = up.add(&down.neg()).mul(&half);
         Some((
@@ -158,18 +154,12 @@ impl<T: Ball> Complex<T> {
         ))
     }
 
-    pub(super) fn sinh_cosh(&self) -> Option<(Self, Self)> {
-        let (up, down) = (self.exp()?, self.neg().exp()?);
-        let half = Complex::rat(&Rat::Small(1, 2));
-        Some((up.sub(&down).mul(&half), up.add(&down).mul(&half)))
-    }
-
     pub(super) fn asin(&self) -> Option<Self> {
         let one = Complex::int(1);
         let rest = one.sub(&self.mul(self));
         if self.im.is_none() {
-            let half_pi = T::pi().mul(&T::from_rat(&Rat::Small(1, 2)));
-            if rest.re.is_negligible() || rest.is_zero() {
+            let half_pi = Big::pi().mul(&Big::from_rat(&Rat::ratio(1, 2)));
+            if rest.re.is_negligible() {
                 let negative = self.re.sign()? == Ordering::Less;
                 return Some(Complex::real(if negative { half_pi.neg() } else { half_pi }));
             }
@@ -182,17 +172,12 @@ impl<T: Ball> Complex<T> {
     }
 
     pub(super) fn acos(&self) -> Option<Self> {
-        let half_pi = Complex::real(T::pi().mul(&T::from_rat(&Rat::Small(1, 2))));
+        let half_pi = Complex::real(Big::pi().mul(&Big::from_rat(&Rat::ratio(1, 2))));
         Some(half_pi.sub(&self.asin()?))
     }
 
+    /// Of a real number.
     pub(super) fn atan(&self) -> Option<Self> {
-        if self.im.is_none() {
-            return Some(Complex::real(self.re.atan()));
-        }
-        let one = Complex::int(1);
-        let rotated = Complex::i().mul(self);
-        let difference = one.sub(&rotated).ln()?.sub(&one.add(&rotated).ln()?);
-        Some(Complex::i().mul(&Complex::rat(&Rat::Small(1, 2))).mul(&difference))
+        self.im.is_none().then(|| Complex::real(self.re.atan()))
     }
 }

@@ -1,50 +1,53 @@
 //! Values of expressions in complex numbers.
 
-use super::ball::Ball;
-use super::budget::{BUDGET, spend};
+use super::big::Big;
 use super::complex::Complex;
-use super::exact::{exact_call, exact_in};
+use super::exact::{BUDGET, exact_call, exact_in, spend};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
-use std::cmp::Ordering;
+
+/// Steps that an elementary function costs.
+const COST: u32 = 40;
 
 /// The value of an expression within the steps that one side has.
-pub(super) fn value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<Complex<T>> {
+pub(super) fn value(e: &Expr, values: &[(&Expr, Complex)]) -> Option<Complex> {
     let mut budget = BUDGET;
     Point { values: values.to_vec(), budget: &mut budget }.eval(e)
 }
 
 /// As [`value`], where it is real up to rounding.
-pub(super) fn real_value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<T> {
-    value(e, values).filter(|it| it.im.as_ref().is_none_or(Ball::is_negligible)).map(|it| it.re)
+pub(super) fn real_value(e: &Expr, values: &[(&Expr, Complex)]) -> Option<Big> {
+    value(e, values).filter(|it| it.im.as_ref().is_none_or(Big::is_negligible)).map(|it| it.re)
 }
 
 /// The values of the atoms, and the steps that are left.
-pub(super) struct Point<'e, 'b, T> {
-    pub(super) values: Vec<(&'e Expr, Complex<T>)>,
+pub(super) struct Point<'e, 'b> {
+    pub(super) values: Vec<(&'e Expr, Complex)>,
     pub(super) budget: &'b mut u32,
 }
 
-impl<'e, T: Ball> Point<'e, '_, T> {
+impl<'e> Point<'e, '_> {
     fn spend(&mut self, steps: u32) -> Option<()> {
         spend(self.budget, steps)
     }
 
-    pub(super) fn eval(&mut self, e: &'e Expr) -> Option<Complex<T>> {
+    pub(super) fn eval(&mut self, e: &'e Expr) -> Option<Complex> {
         self.spend(1)?;
         match e {
             Expr::Num(n) | Expr::Float(n) => {
                 // A fraction is divided out, which takes an eighth of a function.
-                self.spend(if n.is_integer() { 0 } else { T::COST / 8 })?;
+                self.spend(if n.is_integer() { 0 } else { COST / 8 })?;
                 Some(Complex::rat(n))
             }
-            Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
+            Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::ratio(1, 100)))),
             Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
                 self.values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
             }
-            Expr::Pi => Some(Complex::real(T::pi())),
-            Expr::E => Some(Complex::real(T::e())),
-            Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
+            Expr::Pi => Some(Complex::real(Big::pi())),
+            Expr::E => {
+                self.spend(COST)?;
+                Complex::int(1).exp()
+            }
             Expr::I => Some(Complex::i()),
             Expr::Add(v) => {
                 v.iter().try_fold(Complex::int(0), |sum, it| Some(sum.add(&self.eval(it)?)))
@@ -58,14 +61,14 @@ impl<'e, T: Ball> Point<'e, '_, T> {
         }
     }
 
-    fn power(&mut self, base: &'e Expr, exponent: &'e Expr) -> Option<Complex<T>> {
+    fn power(&mut self, base: &'e Expr, exponent: &'e Expr) -> Option<Complex> {
         if *base == Expr::E {
-            self.spend(T::COST)?;
+            self.spend(COST)?;
             return self.eval(exponent)?.exp();
         }
         let constant = exact_in(exponent, self.budget);
         let Some(n) = constant else {
-            self.spend(2 * T::COST)?;
+            self.spend(2 * COST)?;
             let base = self.eval(base)?;
             let exponent = self.eval(exponent)?;
             return base.ln()?.mul(&exponent).exp();
@@ -75,19 +78,16 @@ impl<'e, T: Ball> Point<'e, '_, T> {
             self.spend(2 * n.unsigned_abs().checked_ilog2().unwrap_or(0))?;
             return base.powi(n);
         }
-        self.spend(T::COST)?;
+        self.spend(COST)?;
         let base = self.eval(base)?;
-        if base.is_zero() {
-            return (!n.is_negative()).then(|| Complex::int(0));
-        }
-        if let Rat::Small(p, 2) = n {
-            return base.sqrt()?.powi(p);
+        if let Some(twice) = n.mul(&Rat::int(2))?.to_i64() {
+            return base.sqrt()?.powi(twice);
         }
         base.ln()?.mul(&Complex::rat(&n)).exp()
     }
 
-    fn call(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex<T>> {
-        self.spend(T::COST)?;
+    fn call(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex> {
+        self.spend(COST)?;
         match func {
             Func::Factorial | Func::Binomial | Func::Gamma | Func::Mod => {
                 Some(Complex::rat(&exact_call(func, args, self.budget)?))
@@ -99,20 +99,9 @@ impl<'e, T: Ball> Point<'e, '_, T> {
                     return x.ln();
                 }
                 // A second logarithm.
-                self.spend(T::COST)?;
+                self.spend(COST)?;
                 let base = self.eval(base)?;
                 Some(x.ln()?.mul(&base.ln()?.recip()?))
-            }
-            Func::Max | Func::Min => {
-                let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
-                let mut best = self.eval(args.first()?)?;
-                for it in &args[1..] {
-                    let next = self.eval(it)?;
-                    if next.sub(&best).re.sign()? == wanted {
-                        best = next;
-                    }
-                }
-                Some(best)
             }
             _ => elementary(func, &self.eval(args.first()?)?),
         }
@@ -120,10 +109,8 @@ impl<'e, T: Ball> Point<'e, '_, T> {
 }
 
 /// A function of one argument.
-fn elementary<T: Ball>(func: &Func, x: &Complex<T>) -> Option<Complex<T>> {
-    let half = || Complex::rat(&Rat::Small(1, 2));
-    let one = || Complex::<T>::int(1);
-    let ratio = |(upper, lower): (Complex<T>, Complex<T>)| Some(upper.mul(&lower.recip()?));
+fn elementary(func: &Func, x: &Complex) -> Option<Complex> {
+    let ratio = |(upper, lower): (Complex, Complex)| Some(upper.mul(&lower.recip()?));
     match func {
         Func::Sin => Some(x.sin_cos()?.0),
         Func::Cos => Some(x.sin_cos()?.1),
@@ -137,19 +124,6 @@ fn elementary<T: Ball>(func: &Func, x: &Complex<T>) -> Option<Complex<T>> {
         Func::Asin => x.asin(),
         Func::Acos => x.acos(),
         Func::Atan => x.atan(),
-        Func::Acsc => x.recip()?.asin(),
-        Func::Asec => x.recip()?.acos(),
-        Func::Acot if x.is_zero() => Some(Complex::real(T::pi()).mul(&half())),
-        Func::Acot => x.recip()?.atan(),
-        Func::Sinh => Some(x.sinh_cosh()?.0),
-        Func::Cosh => Some(x.sinh_cosh()?.1),
-        Func::Tanh => ratio(x.sinh_cosh()?),
-        Func::Asinh => x.add(&x.mul(x).add(&one()).sqrt()?).ln(),
-        Func::Acosh => {
-            let root = x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?);
-            x.add(&root).ln()
-        }
-        Func::Atanh => Some(one().add(x).ln()?.sub(&one().sub(x).ln()?).mul(&half())),
         Func::Abs => Some(Complex::real(x.abs()?)),
         Func::Floor if x.im.is_none() => Some(Complex::rat(&x.re.floor()?)),
         Func::Ceil if x.im.is_none() => Some(Complex::rat(&x.neg().re.floor()?.neg())),

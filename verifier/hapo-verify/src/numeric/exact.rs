@@ -1,10 +1,12 @@
-//! Exact rational values.
+//! Exact rational values, and the steps that a judgement may take.
 
-use super::budget::{BUDGET, cost, spend};
 use crate::expr::{Expr, Func};
 use crate::number::{MAX_BITS, Rat};
+use crate::work;
 use num_bigint::BigInt;
 use num_integer::Integer;
+use num_traits::ToPrimitive;
+use std::cell::Cell;
 
 /// Largest number whose roots and logarithms are looked for among the integers, in bits.
 const MAX_ROOT_BITS: u64 = 4_096;
@@ -25,13 +27,13 @@ pub(super) fn exact_in(e: &Expr, budget: &mut u32) -> Option<Rat> {
     spend(budget, 1)?;
     let result = match e {
         Expr::Num(n) | Expr::Float(n) => return Some(n.clone()),
-        Expr::Percent(a) => exact_in(a, budget)?.mul(&Rat::Small(1, 100)),
-        Expr::Add(v) => v.iter().try_fold(Rat::ZERO, |total, it| {
+        Expr::Percent(a) => exact_in(a, budget)?.mul(&Rat::ratio(1, 100)),
+        Expr::Add(v) => v.iter().try_fold(Rat::int(0), |total, it| {
             let term = exact_in(it, budget)?;
             spend(budget, cost(&total, &term))?;
             total.add(&term)
         }),
-        Expr::Mul(v) => v.iter().try_fold(Rat::ONE, |total, it| {
+        Expr::Mul(v) => v.iter().try_fold(Rat::int(1), |total, it| {
             let factor = exact_in(it, budget)?;
             spend(budget, cost(&total, &factor))?;
             total.mul(&factor)
@@ -50,27 +52,23 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
     if let Some(n) = exponent.to_i64() {
         return base.pow(n);
     }
-    if base.is_one() && exponent.is_integer() {
-        return Some(Rat::ONE);
-    }
-    if *base == Rat::MINUS_ONE && exponent.is_integer() {
-        let (n, _) = exponent.parts();
-        return Some(if n.is_even() { Rat::ONE } else { Rat::MINUS_ONE });
+    if exponent.is_integer() {
+        // Beyond a word, of ±1 alone.
+        let is_odd = exponent.parts().0.is_odd();
+        return base.pow(if is_odd { 1 } else { 2 }).filter(|it| it.bits() == 1 && !it.is_zero());
     }
     // A perfect root of a non-negative number.
-    let Rat::Small(p, q @ 2..=64) = exponent else {
-        return None;
-    };
+    let (p, q) = exponent.parts();
+    let (p, q) = (p.to_i64()?, q.to_u32().filter(|it| *it <= 64)?);
     if base.is_negative() || base.bits() > MAX_ROOT_BITS {
         return None;
     }
     let (n, d) = base.parts();
     let root = |x: &BigInt| {
-        let r = x.nth_root(*q as u32);
-        (r.pow(*q as u32) == *x).then_some(r)
+        let r = x.nth_root(q);
+        (r.pow(q) == *x).then_some(r)
     };
-    let (n, d) = (root(&n)?, root(&d)?);
-    Rat::from_big(n, d)?.pow(*p)
+    Rat::new(root(n)?, root(d)?)?.pow(p)
 }
 
 pub(super) fn exact_call(func: &Func, args: &[Expr], budget: &mut u32) -> Option<Rat> {
@@ -82,12 +80,7 @@ pub(super) fn exact_call(func: &Func, args: &[Expr], budget: &mut u32) -> Option
         (Func::Factorial, [n]) => factorial(n.to_i64()?, budget),
         (Func::Gamma, [n]) => factorial(n.to_i64()?.checked_sub(1)?, budget),
         (Func::Binomial, [n, k]) => binomial(n, k.to_i64()?, budget),
-        (Func::Max, [first, rest @ ..]) => Some(rest.iter().fold(first, |m, it| m.max(it)).clone()),
-        (Func::Min, [first, rest @ ..]) => Some(rest.iter().fold(first, |m, it| m.min(it)).clone()),
-        (Func::Mod, [x, m]) => {
-            let turns = x.div(m)?.floor();
-            x.sub(&turns.mul(m)?)
-        }
+        (Func::Mod, [x, m]) => x.sub(&x.div(m)?.floor().mul(m)?),
         _ => None,
     }
 }
@@ -97,24 +90,15 @@ fn factorial(n: i64, budget: &mut u32) -> Option<Rat> {
         return None;
     }
     spend(budget, (n as u32) / 2)?;
-    Rat::from_big(product_of_range(1, n), BigInt::from(1))
-}
-
-/// `from · (from + 1) · … · to`, halves first, so that the factors stay of one size.
-fn product_of_range(from: i64, to: i64) -> BigInt {
-    if to - from < 12 {
-        return (from..=to).fold(BigInt::from(1), |product, k| product * k);
-    }
-    let middle = i64::midpoint(from, to);
-    product_of_range(from, middle) * product_of_range(middle + 1, to)
+    Some(Rat::whole((1..=n).fold(BigInt::from(1), |product, k| product * k)))
 }
 
 fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
     if k < 0 {
-        return Some(Rat::ZERO);
+        return Some(Rat::int(0));
     }
     let k = match n.to_i64() {
-        Some(n) if n >= 0 && k > n => return Some(Rat::ZERO),
+        Some(n) if n >= 0 && k > n => return Some(Rat::int(0)),
         Some(n) if n >= 0 => k.min(n - k),
         _ => k,
     };
@@ -126,11 +110,43 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
     let (n, _) = n.parts();
     let mut value = BigInt::from(1);
     for j in 0..k {
-        value = value * (&n - j) / (j + 1);
+        value = value * (n - j) / (j + 1);
         if value.bits() > MAX_BITS {
             return None;
         }
         spend(budget, (value.bits() / 1_024) as u32)?;
     }
-    Rat::from_big(value, BigInt::from(1))
+    Some(Rat::whole(value))
+}
+
+/// Steps (nodes evaluated, with large ones counted more than once) that one side may take at one point.
+pub(super) const BUDGET: u32 = 20_000;
+
+pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
+    work::count(1);
+    *budget = budget.checked_sub(steps)?;
+    FUEL.with(|fuel| {
+        let left = fuel.get().checked_sub(steps);
+        fuel.set(left.unwrap_or(0));
+        left.map(|_| ())
+    })
+}
+
+/// The cost of adding or multiplying two numbers, in steps, which is spent before the operation.
+fn cost(a: &Rat, b: &Rat) -> u32 {
+    let words = ((a.bits() + b.bits()) / 64) as u32;
+    // Fractions are reduced, which is quadratic.
+    if a.is_integer() && b.is_integer() { words } else { words * words / 2 }
+}
+
+/// Steps of one judgement, all comparisons in it together.
+const FUEL_PER_JUDGEMENT: u32 = 100_000;
+
+thread_local! {
+    static FUEL: Cell<u32> = const { Cell::new(FUEL_PER_JUDGEMENT) };
+}
+
+/// Grants a new judgement its steps.
+pub(crate) fn refuel() {
+    FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
 }

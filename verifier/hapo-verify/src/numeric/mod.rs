@@ -1,23 +1,21 @@
 //! Decides whether two expressions have the same value, within a budget of steps.
 //!
-//! Two ways, in this order: exact rational arithmetic; for everything else values at fixed points, first in doubles with
-//! an error bound (a difference is then proven), then to at least 50 digits. A value that would be too large is not
+//! Two ways, in this order: exact rational arithmetic; for everything else values at fixed points with an error
+//! bound: a difference is proven, and an equality holds to at least 50 digits. A value that would be too large is not
 //! computed, and two sides that cannot be decided are not equal.
 
 mod analysis;
-mod ball;
-mod budget;
+mod big;
 mod complex;
 mod eval;
 mod exact;
+mod fixed;
 mod points;
 
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
-use ball::{Ball, Big, Double};
-pub(crate) use budget::refuel;
-use eval::{real_value, value};
-pub(crate) use exact::exact;
+use eval::real_value;
+pub(crate) use exact::{exact, refuel};
 use num_bigint::BigInt;
 use points::{same_at_points, same_at_real_points};
 use std::cmp::Ordering;
@@ -103,17 +101,12 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
 
 /// Orders two real constants; `None` where there is no order or it is not known.
 pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
-    match (a, b) {
-        (Expr::Infinity, Expr::Infinity) | (Expr::NegInfinity, Expr::NegInfinity) => {
-            return Some(Ordering::Equal);
-        }
-        (Expr::Infinity, _) | (_, Expr::NegInfinity) => {
-            return (!a.has_symbol() && !b.has_symbol()).then_some(Ordering::Greater);
-        }
-        (_, Expr::Infinity) | (Expr::NegInfinity, _) => {
-            return (!a.has_symbol() && !b.has_symbol()).then_some(Ordering::Less);
-        }
-        _ => {}
+    let infinite = |it: &Expr| match it {
+        Expr::NegInfinity => -1,
+        it => i32::from(*it == Expr::Infinity),
+    };
+    if infinite(a) != 0 || infinite(b) != 0 {
+        return (!a.has_symbol() && !b.has_symbol()).then(|| infinite(a).cmp(&infinite(b)));
     }
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
         return Some(x.cmp(&y));
@@ -122,13 +115,7 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
         return None;
     }
     let difference = a.clone().plus(b.clone().negated());
-    if let Some(it) = value::<Double>(&difference, &[])
-        && it.im.is_none()
-        && let Some(sign) = it.re.sign()
-    {
-        return Some(sign);
-    }
-    let it = real_value::<Big>(&difference, &[])?;
+    let it = real_value(&difference, &[])?;
     it.sign().or_else(|| it.is_negligible().then_some(Ordering::Equal))
 }
 
@@ -142,8 +129,7 @@ pub(crate) fn approximate(e: &Expr) -> Option<f64> {
         Expr::NegInfinity => return Some(f64::NEG_INFINITY),
         _ => {}
     }
-    let it = value::<Double>(e, &[])?;
-    it.im.is_none().then_some(it.re.value)
+    real_value(e, &[]).map(|it| it.to_f64())
 }
 
 /// A real constant rounded to `places` decimals, as an integer multiple of `10^-places`.
@@ -151,7 +137,7 @@ pub(crate) fn rounded(e: &Expr, places: u32) -> Option<BigInt> {
     if let Some(it) = exact(e) {
         return Some(it.round_scaled(places));
     }
-    real_value::<Big>(e, &[])?.round_scaled(places)
+    real_value(e, &[])?.round_scaled(places)
 }
 
 /// A constant in double arithmetic, operation by operation in the order written: what a decimal that took part in a
@@ -163,7 +149,7 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
         Expr::Add(v) => v.iter().try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
         Expr::Mul(v) => {
             // Exact factors are multiplied exactly up to the first decimal.
-            let mut product = Rat::ONE;
+            let mut product = Rat::int(1);
             let mut inexact: Option<f64> = None;
             for it in v {
                 match (exact_without_decimals(it), inexact) {
@@ -198,7 +184,7 @@ pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
         return false;
     }
     let difference = e.clone().plus(Expr::Num(double.neg()));
-    real_value::<Big>(&difference, &[]).is_some_and(|it| it.to_f64().abs() <= slack)
+    real_value(&difference, &[]).is_some_and(|it| it.to_f64().abs() <= slack)
 }
 
 fn exact_without_decimals(e: &Expr) -> Option<Rat> {

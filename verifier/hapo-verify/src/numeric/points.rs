@@ -1,12 +1,11 @@
 //! Comparison by values at fixed points.
 
 use super::Decision;
-use super::ball::{Ball, Big, Double};
+use super::big::Big;
 use super::complex::Complex;
 use super::eval::value;
 use crate::expr::Expr;
 use crate::number::Rat;
-use std::cmp::Ordering;
 
 /// Fixed, well-spread value of the `idx`-th atom at the `probe`-th point.
 fn spread(idx: usize, probe: u64) -> u64 {
@@ -24,23 +23,14 @@ fn point(idx: usize, probe: u64) -> Rat {
     let scale = if probe < 2 { 1 } else { 6 };
     let size = (300 + (z % 2_689) as i64) * scale;
     let negative = probe % 2 == 1 && !(z >> 40).is_multiple_of(3);
-    Rat::new(i128::from(if negative { -size } else { size }), 997).unwrap_or(Rat::ONE)
+    Rat::ratio(if negative { -size } else { size }, 997)
 }
 
 pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     let n_points = if atoms.is_empty() { 1 } else { 4 };
     let mut n_good = 0;
-    for probe in 0..n_points {
-        let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        if let Some((x, y)) = pair::<Double>(a, b, atoms, &points)
-            && (differ(&x.re, &y.re) || differ(&x.im.unwrap_or(ZERO), &y.im.unwrap_or(ZERO)))
-        {
-            return Decision::Different("different values");
-        }
-        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
-            continue;
-        };
-        let zero = || Big::from_rat(&Rat::ZERO);
+    for (x, y) in pairs(a, b, atoms, n_points) {
+        let zero = || Big::from_rat(&Rat::int(0));
         let real = x.re.same(&y.re);
         let imaginary = match (&x.im, &y.im) {
             (None, None) => Some(true),
@@ -67,14 +57,9 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
 /// True if `a` and `b` have the same value wherever both are real, at three points or more.
 pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     let mut n_good = 0;
-    for probe in 0..6 {
-        let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
-        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
-            continue;
-        };
-        let zero = || Big::from_rat(&Rat::ZERO);
-        let is_real =
-            |it: &Complex<Big>| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
+    for (x, y) in pairs(a, b, atoms, 6) {
+        let zero = || Big::from_rat(&Rat::int(0));
+        let is_real = |it: &Complex| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
         if is_real(&x) && is_real(&y) {
             match x.re.same(&y.re) {
                 Some(true) => n_good += 1,
@@ -85,22 +70,16 @@ pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
     n_good > 2
 }
 
-fn pair<T: Ball>(
-    a: &Expr,
-    b: &Expr,
-    atoms: &[&Expr],
-    points: &[Rat],
-) -> Option<(Complex<T>, Complex<T>)> {
-    let values: Vec<(&Expr, Complex<T>)> = atoms
-        .iter()
-        .zip(points)
-        .map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None }))
-        .collect();
-    Some((value(a, &values)?, value(b, &values)?))
-}
-
-const ZERO: Double = Double { value: 0.0, error: 0.0 };
-
-fn differ(a: &Double, b: &Double) -> bool {
-    a.add(&b.neg()).sign().is_some_and(Ordering::is_ne)
+/// The values of both at the first points where both have one.
+fn pairs<'e>(
+    a: &'e Expr,
+    b: &'e Expr,
+    atoms: &'e [&'e Expr],
+    n_points: u64,
+) -> impl Iterator<Item = (Complex, Complex)> {
+    (0..n_points).filter_map(move |probe| {
+        let at = |idx| Complex::rat(&point(idx, probe));
+        let values: Vec<_> = atoms.iter().enumerate().map(|(idx, atom)| (*atom, at(idx))).collect();
+        Some((value(a, &values)?, value(b, &values)?))
+    })
 }

@@ -4,11 +4,11 @@ mod error;
 mod fold;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
-pub(crate) mod plain;
 
-use crate::cursor::is_digits;
+use crate::cursor::{is_digits, replaced_at};
 use crate::expr::Expr;
 pub(crate) use error::{ParseError, ParseResult};
+use lexer::Token;
 
 /// Whose reading of an ambiguous notation is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,6 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
     }
-    // Up to 18 digits: the common case, without tokens.
-    if text.len() <= 18
-        && is_digits(text)
-        && let Ok(n) = text.parse()
-    {
-        return Ok(Expr::int(n));
-    }
     let whole = latex_once(text, style);
     if whole.is_err()
         && style == Style::Peer
@@ -43,6 +36,37 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
         return latex_once(last, style);
     }
     whole
+}
+
+/// What values side by side are in arithmetic.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Products {
+    /// An error, as in Python.
+    Signed,
+    /// A product, which binds as one with a sign does.
+    Implied,
+}
+
+/// Arithmetic of plain text, whose commands have their backslashes.
+pub(crate) fn arithmetic(text: &str, products: Products, style: Style) -> ParseResult<Expr> {
+    if text.len() > MAX_FORMULA {
+        return Err(ParseError::Depth);
+    }
+    // A point behind a number ends the sentence.
+    let is_digit = |c: char| c.is_ascii_digit();
+    let text = replaced_at(text, ".", |cursor, out| {
+        (out.ends_with(is_digit) && !cursor.rest().starts_with(is_digit)).then_some(())
+    });
+    let mut tokens: Vec<Token<'_>> = Vec::new();
+    for token in lexer::lex(&text).map_err(|_| ParseError::Syntax)? {
+        let is_product = tokens.last().is_some_and(|it| it.ends_value()) && token.begins_value();
+        if is_product && products == Products::Signed {
+            return Err(ParseError::Syntax);
+        }
+        tokens.extend(is_product.then_some(Token::Mul));
+        tokens.push(token);
+    }
+    grammar::parse(&tokens, style, false)
 }
 
 /// A text that is one number in e-notation, such as `-2.5e3`.
@@ -88,8 +112,6 @@ fn grouped_number(text: &str) -> Option<ParseResult<Expr>> {
     }
     let text = if negative || !first.starts_with('0') {
         digits.replace(',', "")
-    } else if groups.contains(',') || fraction.is_some() {
-        return Some(Err(ParseError::Syntax));
     } else {
         whole.replace(',', ".")
     };
@@ -109,18 +131,11 @@ fn last_equation(text: &str) -> Option<&str> {
     Some(&text[last + 1..])
 }
 
-/// True if the text speaks of complex numbers or matrices, in which case its symbols are not assumed to be real.
+/// True if an `i` stands alone in the text, in which case its symbols are not assumed to be real.
 pub(crate) fn looks_complex(text: &str) -> bool {
     let word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();
-    let lone_i = bytes.iter().enumerate().any(|(at, b)| {
+    bytes.iter().enumerate().any(|(at, b)| {
         *b == b'i' && !word(bytes.get(at + 1)) && (at == 0 || !word(bytes.get(at - 1)))
-    });
-    lone_i || text.contains('\\') && COMPLEX_WORDS.iter().any(|it| text.contains(it))
+    })
 }
-
-#[rustfmt::skip]
-const COMPLEX_WORDS: [&str; 13] = [
-    "\\mathbb{C}", "\\imath", "\\det", "\\operatorname{tr}", "\\operatorname{rank}", "\\text{rank}", "\\arg{", "\\Re{",
-    "\\Im{", "\\operatorname{Re}", "\\operatorname{Im}", "\\text{Re}", "\\text{Im}",
-];

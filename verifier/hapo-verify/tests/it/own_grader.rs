@@ -95,13 +95,10 @@ fn it_stands_beside_the_built_in_ones() {
 }
 
 #[test]
-fn an_unknown_name_lists_the_graders_and_names_a_near_one() {
+fn an_unknown_name_lists_the_graders() {
     let error = grader("Math-Verify").unwrap_err();
     assert_eq!(
         error.to_string(),
         "unknown grader `Math-Verify`, expected one of math, benchmark, training, oat, exact, choice, format"
     );
-    assert_eq!(error.hint().as_deref(), Some("did you mean `math`?"));
-    assert_eq!(grader("regex").unwrap_err().hint(), None);
-    assert_eq!(grader("").unwrap_err().hint(), None);
 }

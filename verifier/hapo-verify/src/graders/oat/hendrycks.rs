@@ -34,12 +34,7 @@ fn strip_string(text: &str) -> Option<String> {
         s = String::from(right);
     }
     s = behind_each(&s, "\\sqrt", |part, out| brace_first(part, &['{'], out))?.replace(' ', "");
-    let is_cut = |part: &&str| !part.starts_with('{') && part.chars().nth(1).is_none();
-    match s.split("\\frac").skip(1).find(is_cut) {
-        Some("") => return None,
-        Some(_) => {}
-        None => s = behind_each(&s, "\\frac", brace_pair)?,
-    }
+    s = behind_each(&s, "\\frac", brace_pair)?;
     if s == "0.5" {
         return Some("\\frac{1}{2}".to_owned());
     }
@@ -72,8 +67,6 @@ fn without_dressing(text: &str) -> Option<String> {
         if !kept.is_empty() {
             s = String::from(kept);
         }
-    } else if s.trim() != s && !s.trim().is_empty() {
-        s = String::from(s.trim());
     }
     s = without_units(&s).replace("^{\\circ}", "").replace("^\\circ", "").replace("\\$", "");
     match s.matches("\\text{ ").count() {
@@ -85,7 +78,6 @@ fn without_dressing(text: &str) -> Option<String> {
     Some(s.replace("{.", "{0."))
 }
 
-/// Units that stand alone between non-word characters; each also with an `s`.
 /// Drops units, in the order of the list, twice over; never everything.
 fn without_units(text: &str) -> String {
     let has_letters = text.bytes().any(|b| b.is_ascii_alphabetic());

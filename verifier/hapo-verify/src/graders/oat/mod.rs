@@ -7,14 +7,13 @@
 
 mod flat_equal;
 mod flatten;
-mod floats;
 mod hendrycks;
 mod plain_text;
 
 use super::math::MathGold;
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
-use crate::last_box::last_box;
+use crate::normalise::last_box;
 use crate::numeric;
 use crate::options::{Fallback, MathOptions};
 use crate::verdict::{Judgement, Reason, Verdict, reported};
@@ -26,20 +25,11 @@ use hendrycks::hendrycks;
 const MAX_ANSWER: usize = 8_192;
 
 /// The OAT grader's judgement.
-pub static OAT: Oat = Oat::new(MathOptions::DEFAULT);
+pub static OAT: Oat = Oat;
 
-/// The grader of [`OAT`], with the options of its third comparison.
-#[derive(Clone, Debug)]
-pub struct Oat {
-    options: MathOptions,
-}
-
-impl Oat {
-    /// The grader with these options. Boxes always come first and unreadable answers never count, as in OAT.
-    pub const fn new(options: MathOptions) -> Oat {
-        Oat { options }
-    }
-}
+/// The grader of [`OAT`].
+#[derive(Clone, Copy, Debug)]
+pub struct Oat;
 
 impl Grader for Oat {
     fn name(&self) -> &'static str {
@@ -55,8 +45,7 @@ impl Grader for Oat {
         if text.trim().is_empty() {
             return Err(GoldError::Empty);
         }
-        let mut options = self.options.clone();
-        options.fallback = Fallback::Nothing;
+        let mut options = MathOptions { fallback: Fallback::Nothing, ..MathOptions::DEFAULT };
         options.targets.boxed_priority = Some(0);
         options.gold_targets.boxed_priority = Some(0);
         Ok(Box::new(OatGold {
@@ -84,8 +73,7 @@ impl PreparedGold for OatGold {
     fn judge(&self, completion: &str) -> Judgement {
         numeric::refuel();
         let answer = match last_box(completion) {
-            Ok(it) if !later_box(completion) => it,
-            Ok(_) => return Judgement::unparsable(Reason::UnclosedBox, self.text.clone()),
+            Ok(it) => it,
             Err(why) => return Judgement::unparsable(why, self.text.clone()),
         };
         let judgement = |verdict, read: String, reason| Judgement {
@@ -118,11 +106,6 @@ impl PreparedGold for OatGold {
 
 fn in_dollars(text: &str) -> String {
     if text.contains('$') { text.to_owned() } else { format!("${text}$") }
-}
-
-/// True if `\boxed` occurs after the last `\boxed{`: that one counts, and has no brace.
-fn later_box(text: &str) -> bool {
-    text.rfind("\\boxed") > text.rfind("\\boxed{")
 }
 
 /// The content of a text that is `\text{…}` from end to end.

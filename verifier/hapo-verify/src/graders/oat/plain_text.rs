@@ -80,7 +80,6 @@ fn write_command(cursor: &mut Cursor<'_>, out: &mut String, depth: usize) {
             write_plain(argument(cursor), out, depth + 1);
             out.push(')');
         }
-        "mathbf" => out.extend(argument(cursor).chars().map(bold)),
         name @ ("begin" | "end") => {
             out.push(if name == "begin" { '[' } else { ']' });
             argument(cursor);
@@ -113,16 +112,5 @@ const SIGNS: [(&[&str], &str); 13] = [
     (&["cdot", "times"], "*"), (&["div"], "÷"), (&["pm"], "±"), (&["infty"], "inf"), (&["cup"], "U"), (&["in"], "∈"),
     (&["le", "leq"], "≤"), (&["ge", "geq"], "≥"), (&["ne", "neq"], "≠"), (&["circ"], "∘"), (&["quad", "qquad"], " "),
     (&["left", "right", "displaystyle", "limits", "big", "Big", "bigg", "Bigg", "operatorname", "boxed", "fbox"], ""),
-    (&["mathrm", "mathit", "text", "textbf", "textit", "textnormal", "textrm", "mbox", "rm"], ""),
+    (&["mathbf", "mathrm", "mathit", "text", "textbf", "textit", "textnormal", "textrm", "mbox", "rm"], ""),
 ];
-
-/// The letter or digit of the bold mathematical alphabet.
-fn bold(c: char) -> char {
-    let bold = match c {
-        '0'..='9' => char::from_u32(0x1D7CE + (c as u32 - '0' as u32)),
-        'a'..='z' => char::from_u32(0x1D41A + (c as u32 - 'a' as u32)),
-        'A'..='Z' => char::from_u32(0x1D400 + (c as u32 - 'A' as u32)),
-        _ => None,
-    };
-    bold.unwrap_or(c)
-}

@@ -3,10 +3,10 @@
 use super::super::Style;
 use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::literals::{e_notation, number};
 use super::relations::raised;
 use super::{Parser, TopLevel};
 use crate::expr::{Expr, Func};
+use crate::number::Rat;
 
 impl Parser<'_, '_> {
     pub(super) fn symbol(&self, name: &str) -> Expr {
@@ -39,13 +39,7 @@ impl Parser<'_, '_> {
             T::BigE => Ok(self.symbol("E")),
             T::Gamma(name) => Ok(self.symbol(name)),
             T::Differential(name) => Ok(self.symbol(&format!("d{name}"))),
-            T::Infinity | T::InfinityPercent => Ok(Expr::Infinity),
-            T::Variable(text) => {
-                let is_lowered = self.style == Style::Peer;
-                let name = if is_lowered { text.to_lowercase() } else { text.to_owned() };
-                Ok(Expr::Sym { name: name.into(), complex: self.complex })
-            }
-            T::Partial => Err(ParseError::Meaning),
+            T::Infinity => Ok(Expr::Infinity),
             _ => Err(ParseError::Syntax),
         }
     }
@@ -62,29 +56,17 @@ impl Parser<'_, '_> {
         Ok(name)
     }
 
-    /// A symbol with its subscript and power.
+    /// A symbol with its subscript.
     pub(super) fn atom_expr(&mut self) -> ParseResult<Expr> {
         if self.peek() == Some(Token::Letter('I')) && self.peek_at(1) != Some(Token::Underscore) {
             self.pos += 1;
             return Ok(Expr::I);
         }
         let mut name = self.atom_name()?;
-        let mut exponent = None;
         if self.peek() == Some(Token::Underscore) {
             name.push_str(&self.subscript_text()?);
-        } else if self.peek() == Some(Token::Caret) {
-            let start = self.pos;
-            self.pos += 1;
-            let power = self.script()?;
-            if self.peek() == Some(Token::Underscore) {
-                name.push_str(&self.subscript_text()?);
-                exponent = Some(power);
-            } else {
-                // The power of a symbol without a subscript is read by the caller like any other.
-                self.pos = start;
-            }
         }
-        Ok(raised(self.symbol(&name), exponent))
+        Ok(self.symbol(&name))
     }
 
     /// A subscript as the text that becomes part of the symbol's name.
@@ -203,7 +185,7 @@ fn cased_symbol(name: &str) -> Expr {
 }
 
 /// A symbol as the reference names it: case does not matter; π and γ are constants.
-pub(crate) fn symbol(name: &str, complex: bool) -> Expr {
+fn symbol(name: &str, complex: bool) -> Expr {
     match name {
         "pi" | "Pi" | "PI" | "pI" => return Expr::Pi,
         "gamma" | "Gamma" => return Expr::EulerGamma,
@@ -235,7 +217,7 @@ fn accent_name(command: &str, body: &str) -> String {
 fn push_token(out: &mut String, token: Token<'_>) {
     match token {
         Token::Letter(c) => out.push(c),
-        Token::Number(text) | Token::ENotation(text) | Token::Symbol(text) | Token::Word(text) => {
+        Token::Number(text) | Token::ENotation(text) | Token::Symbol(text) => {
             out.push_str(text);
         }
         Token::Percent(text) => out.extend([text, "%"]),
@@ -250,6 +232,7 @@ fn push_token(out: &mut String, token: Token<'_>) {
         Token::Mul => out.push('*'),
         Token::Div => out.push('/'),
         Token::Comma => out.push(','),
+        Token::Assign => out.push('='),
         Token::Caret => out.push('^'),
         Token::Underscore => out.push('_'),
         Token::Open(Bracket::Paren) => out.push('('),
@@ -258,4 +241,22 @@ fn push_token(out: &mut String, token: Token<'_>) {
         Token::Close(_) => out.push('}'),
         _ => out.push('?'),
     }
+}
+
+/// A literal: with a point a decimal, without one an integer.
+pub(crate) fn number(text: &str) -> ParseResult<Expr> {
+    let value = Rat::parse_decimal(text).ok_or(ParseError::Depth)?;
+    Ok(if text.contains('.') { Expr::Float(value) } else { Expr::Num(value) })
+}
+
+/// `1.5E-3`, a decimal.
+pub(crate) fn e_notation(text: &str) -> ParseResult<Expr> {
+    let (mantissa, exponent) = text.split_once(['E', 'e']).ok_or(ParseError::Syntax)?;
+    let exponent: i64 = exponent.parse().map_err(|_| ParseError::Depth)?;
+    let mantissa = Rat::parse_decimal(mantissa).ok_or(ParseError::Depth)?;
+    if exponent.unsigned_abs() > 4_000 {
+        return Err(ParseError::Depth);
+    }
+    let value = Rat::ten_pow(exponent).and_then(|it| it.mul(&mantissa)).ok_or(ParseError::Depth)?;
+    Ok(Expr::Float(value))
 }

@@ -14,7 +14,6 @@ impl Parser<'_, '_> {
         use Token as T;
         let token = self.peek().ok_or(ParseError::Syntax)?;
         match token {
-            T::Open(Bracket::Angle) => Err(ParseError::Meaning),
             T::Open(it @ (Bracket::Floor | Bracket::Ceil | Bracket::VertBar)) => {
                 let func = match it {
                     Bracket::Floor => Func::Floor,
@@ -34,12 +33,7 @@ impl Parser<'_, '_> {
                 self.expect(T::Close(it))?;
                 Ok(inner)
             }
-            T::Bar | T::Vert => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
-            T::Norm => self.bars(T::Norm).map(|it| Expr::call(Func::Norm, it)),
-            T::Phantom | T::Boxed => {
-                self.pos += 1;
-                self.braced()
-            }
+            T::Bar => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
             T::Frac => self.fraction(),
             T::Binom => {
                 self.pos += 1;
@@ -47,8 +41,7 @@ impl Parser<'_, '_> {
                 let lower = self.braced()?;
                 Ok(Expr::Call(Func::Binomial, vec![upper, lower]))
             }
-            T::MatrixStart => self.matrix(T::MatrixStart, T::MatrixEnd),
-            T::DetStart => self.matrix(T::DetStart, T::DetEnd).map(|it| Expr::call(Func::Det, it)),
+            T::MatrixStart => self.matrix(),
             _ if functions == Functions::Allowed && token.is_function() => {
                 self.nested(Self::function)
             }
@@ -93,20 +86,13 @@ impl Parser<'_, '_> {
 
     fn fraction(&mut self) -> ParseResult<Expr> {
         self.pos += 1;
-        if let [OPEN, Token::Letter('d'), CLOSE, OPEN, Token::Differential(variable), CLOSE, ..] =
-            self.tokens[self.pos.min(self.end)..self.end]
-        {
-            self.pos += 6;
-            let variable = self.symbol(variable);
-            return Ok(Expr::Call(Func::Derivative, vec![variable]));
-        }
         let upper = self.braced()?;
         let lower = self.braced()?;
         Ok(upper.over(lower))
     }
 
-    fn matrix(&mut self, start: Token<'_>, end: Token<'_>) -> ParseResult<Expr> {
-        self.expect(start)?;
+    fn matrix(&mut self) -> ParseResult<Expr> {
+        self.pos += 1;
         let mut cells = Vec::new();
         let mut cols = 0;
         let mut n_rows = 0;
@@ -125,11 +111,11 @@ impl Parser<'_, '_> {
             cols = width;
             n_rows += 1;
             // A row may be ended once more than there are rows.
-            let is_last = self.eat(end);
+            let is_last = self.eat(Token::MatrixEnd);
             if !is_last {
                 self.expect(Token::RowEnd)?;
             }
-            if is_last || self.eat(end) {
+            if is_last || self.eat(Token::MatrixEnd) {
                 return Ok(Expr::Matrix { cols, cells });
             }
         }

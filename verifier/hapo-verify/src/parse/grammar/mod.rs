@@ -7,7 +7,6 @@
 mod atoms;
 mod functions;
 mod groups;
-mod literals;
 mod relations;
 mod sets;
 
@@ -16,8 +15,7 @@ use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, MAX_TOKENS, Token};
 use crate::expr::Expr;
 use crate::work;
-pub(crate) use atoms::symbol;
-pub(crate) use literals::{e_notation, number};
+pub(crate) use atoms::{e_notation, number};
 use sets::Elements;
 
 /// Most links in one chain of postfixes, powers or signs, which nest without brackets.
@@ -39,8 +37,7 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
         complex,
         bars: 0,
     };
-    let set_words =
-        |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::NotIn | Token::Assign);
+    let set_words = |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::Assign);
     let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
     let first = parser().set_elements_relation();
     if first.is_ok() {
@@ -146,14 +143,10 @@ impl<'a> Parser<'_, 'a> {
 
 /// The signs at the outermost level of a bracket's content.
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one token list")]
 struct TopLevel {
     n_commas: usize,
     n_semicolons: usize,
-    relation: bool,
-    plus_minus: bool,
     choose: bool,
-    set_operator: bool,
 }
 
 impl TopLevel {
@@ -168,12 +161,7 @@ impl TopLevel {
                 _ if level > 0 => {}
                 Token::Comma => top.n_commas += 1,
                 Token::Semicolon => top.n_semicolons += 1,
-                Token::Assign | Token::Relation(_) | Token::Approx | Token::In => {
-                    top.relation = true;
-                }
-                Token::PlusMinus => top.plus_minus = true,
                 Token::Choose => top.choose = true,
-                it if it.joins_sets() => top.set_operator = true,
                 _ => {}
             }
         }

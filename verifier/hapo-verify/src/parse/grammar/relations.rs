@@ -110,21 +110,17 @@ impl Parser<'_, '_> {
             starts.push(self.pos);
             factors.push(self.postfix(functions)?);
         }
-        if factors.len() == 1 && derivative_of(&factors[0]).is_none() {
-            return factors.pop().ok_or(ParseError::Syntax);
-        }
         // The product of what is read so far, from the right, its last factor first.
         let mut product = Vec::with_capacity(factors.len());
         for (at, left) in factors.into_iter().enumerate().rev() {
-            if let Some(variable) = derivative_of(&left) {
-                // A derivative operator with nothing after it has no meaning.
-                let body = product_of(std::mem::take(&mut product)).ok_or(ParseError::Meaning)?;
-                product.push(Expr::Call(Func::Derivative, vec![body, variable.clone()]));
-            } else if let [right] = product.as_slice()
+            // For the reference only at the end of a product.
+            if let Some(right) = product.last()
+                && (product.len() == 1 || self.style == Style::Meant)
                 && self.may_mix(&starts[at..])
                 && let Some(mixed) = mixed_number(&left, right, self.style)
             {
-                product = vec![mixed];
+                product.pop();
+                product.push(mixed);
             } else if let Expr::Mul(factors) = left {
                 work::count(factors.len());
                 product.extend(factors.into_iter().rev());
@@ -132,7 +128,7 @@ impl Parser<'_, '_> {
                 product.push(left);
             }
         }
-        product_of(product).ok_or(ParseError::Meaning)
+        Ok(product_of(product))
     }
 
     /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
@@ -162,13 +158,13 @@ impl Parser<'_, '_> {
         };
         match token {
             // Inside |…| a bar closes; the opening of another group looks the same.
-            T::Bar | T::Vert | T::Norm => self.bars == 0,
+            T::Bar => self.bars == 0,
             _ if token.is_function() => functions == Functions::Allowed,
             _ => token.is_operand(),
         }
     }
 
-    /// A factor with its powers, factorials, transposes and degree signs.
+    /// A factor with its powers, factorials and degree signs.
     fn postfix(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut it = self.factor(functions)?;
         let mut n_links = 0;
@@ -177,33 +173,13 @@ impl Parser<'_, '_> {
                 Some(Token::Caret) => {
                     self.pos += 1;
                     let exponent = self.script()?;
-                    if self.peek() == Some(Token::Underscore) {
-                        self.subscript_text()?;
-                    }
                     it = power(it, exponent);
                 }
                 Some(Token::Bang) => {
                     self.pos += 1;
                     it = factorial(it);
                 }
-                Some(Token::Transpose) => {
-                    self.pos += 1;
-                    if let Expr::Matrix { cols, cells } = it {
-                        it = transpose(cols, &cells);
-                    } else if !matches!(it, Expr::Num(_) | Expr::Float(_)) {
-                        it = Expr::call(Func::Transpose, it);
-                    }
-                }
                 Some(Token::Degree) => self.pos += 1,
-                Some(Token::Bar)
-                    if self.peek_at(1) == Some(Token::Underscore) && self.bars == 0
-                        || self.bars == 0
-                            && self.peek_at(1) == Some(Token::Caret)
-                            && self.peek_at(2) == Some(Token::Open(Bracket::Brace)) =>
-                {
-                    // Evaluation at a point: no answer of this form has a value here.
-                    return Err(ParseError::Meaning);
-                }
                 _ => return Ok(it),
             }
             if !matches!(it, Expr::Num(_)) && !is_plain_factorial(&it) {
@@ -235,7 +211,7 @@ pub(super) enum Functions {
 /// `base^exponent`; a small power of one, or of zero, is folded so that towers stay shallow.
 fn power(base: Expr, exponent: Expr) -> Expr {
     if let (Expr::Num(b), Expr::Num(_)) = (&base, &exponent)
-        && b.is_one()
+        && b.to_i64() == Some(1)
     {
         return Expr::int(1);
     }
@@ -250,12 +226,6 @@ pub(super) fn raised(base: Expr, exponent: Option<Expr>) -> Expr {
     }
 }
 
-fn transpose(cols: usize, cells: &[Expr]) -> Expr {
-    let rows = cells.len() / cols.max(1);
-    let transposed = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
-    Expr::Matrix { cols: rows, cells: transposed.collect() }
-}
-
 /// `arg!`, where that of a small factorial is one of a number, so that chains stay shallow. It is never a number
 /// itself: `3!7!` is a product and no mixed number.
 fn factorial(arg: Expr) -> Expr {
@@ -268,25 +238,14 @@ fn factorial(arg: Expr) -> Expr {
     Expr::call(Func::Factorial, arg)
 }
 
-/// `n!` of a number.
 fn is_plain_factorial(e: &Expr) -> bool {
     matches!(e, Expr::Call(Func::Factorial, args) if matches!(args.as_slice(), [Expr::Num(_)]))
 }
 
-fn derivative_of(e: &Expr) -> Option<&Expr> {
-    match e {
-        Expr::Call(Func::Derivative, args) if args.len() == 1 => args.first(),
-        _ => None,
-    }
-}
-
 /// The product of factors that are listed from the last to the first.
-fn product_of(mut reversed: Vec<Expr>) -> Option<Expr> {
-    if reversed.len() < 2 {
-        return reversed.pop();
-    }
+fn product_of(mut reversed: Vec<Expr>) -> Expr {
     reversed.reverse();
-    Some(Expr::Mul(reversed))
+    if reversed.len() == 1 { reversed.swap_remove(0) } else { Expr::Mul(reversed) }
 }
 
 /// The value of an integer before a fraction, where they are a mixed number.
@@ -295,7 +254,7 @@ fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
         return None;
     };
     let is_part =
-        !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::ONE);
+        !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::int(1));
     if !whole.is_integer() || !is_part {
         return None;
     }

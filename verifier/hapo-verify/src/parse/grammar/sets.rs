@@ -88,12 +88,7 @@ impl Parser<'_, '_> {
         let start = self.pos;
         let close = match self.peek() {
             Some(Token::Domain(_)) => start,
-            Some(Token::Primes) => return Err(ParseError::Meaning),
             Some(Token::Open(_)) => self.pairs[start] as usize,
-            Some(Token::Boxed) => match self.peek_at(1) {
-                Some(Token::Open(Bracket::Brace)) => self.pairs[start + 1] as usize,
-                _ => return Ok(None),
-            },
             _ => return Ok(None),
         };
         if close >= self.end {
@@ -111,7 +106,7 @@ impl Parser<'_, '_> {
     /// another kind.
     fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
-        let (open, inner) = match self.peek() {
+        let open = match self.peek() {
             Some(Token::Domain(it)) => {
                 self.pos += 1;
                 return Ok(Some(if it == Domain::Empty {
@@ -120,11 +115,10 @@ impl Parser<'_, '_> {
                     Expr::Domain(it)
                 }));
             }
-            Some(Token::Boxed) => (Token::Boxed, start + 2),
-            Some(Token::Open(it)) => (Token::Open(it), start + 1),
+            Some(Token::Open(it)) => it,
             _ => return Ok(None),
         };
-        let close = self.pairs[inner - 1] as usize;
+        let (inner, close) = (start + 1, self.pairs[start] as usize);
         if close >= self.end {
             return Err(ParseError::Syntax);
         }
@@ -137,17 +131,11 @@ impl Parser<'_, '_> {
         }
         self.pos = inner;
         let value = self.within(close, |it| match open {
-            Token::Open(opening) if opening.is_round() => {
-                it.round_brackets(opening, closing, &top_level)
-            }
-            Token::Open(Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand) => {
-                if inner == close {
-                    return Ok(Some(Expr::Set(Vec::new())));
-                }
+            opening if opening.is_round() => it.round_brackets(opening, closing, &top_level),
+            Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand => {
                 let groups = it.element_groups(Elements::WithRelations)?;
                 Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
             }
-            Token::Boxed => Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?))),
             _ => Ok(None),
         });
         let consumed = self.pos;
@@ -171,10 +159,10 @@ impl Parser<'_, '_> {
         closing: Bracket,
         top: &TopLevel,
     ) -> ParseResult<Option<Expr>> {
-        let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
+        let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual);
         let same_kind = opening == closing
             && matches!(opening, Bracket::Paren | Bracket::ParenVisual | Bracket::Square);
-        if top.n_commas == 1 && top.n_semicolons == 0 && !top.relation && !top.plus_minus {
+        if top.n_commas == 1 && top.n_semicolons == 0 {
             let start = self.pos;
             let ends = self.expr().and_then(|left| {
                 self.expect(Token::Comma)?;
@@ -183,7 +171,8 @@ impl Parser<'_, '_> {
             });
             match ends {
                 Ok((left, right)) => {
-                    return interval(left, right, open_end(opening), open_end(closing)).map(Some);
+                    let is_open = [opening, closing].map(open_end);
+                    return Ok(Some(interval(left, right, is_open)));
                 }
                 Err(ParseError::Syntax) if same_kind => self.pos = start,
                 Err(it) => return Err(it),
@@ -209,20 +198,13 @@ impl Parser<'_, '_> {
 
     fn set_relation(&mut self) -> ParseResult<Expr> {
         let start = self.pos;
-        let mut left = None;
-        if let Ok(lhs) = self.atom_list() {
-            if self.eat(Token::In) || self.eat(Token::Assign) {
-                left = Some((lhs, Op::Eq));
-            } else if self.eat(Token::NotIn) {
-                left = Some((lhs, Op::Ne));
-            }
+        if let Ok(left) = self.atom_list()
+            && (self.eat(Token::In) || self.eat(Token::Assign))
+        {
+            return Ok(Expr::rel(Op::Eq, left, self.nested(Self::set_relation)?));
         }
-        let Some((lhs, op)) = left else {
-            self.pos = start;
-            return self.set_minus();
-        };
-        let rhs = self.nested(Self::set_relation)?;
-        Ok(Expr::rel(op, lhs, rhs))
+        self.pos = start;
+        self.set_minus()
     }
 
     fn set_minus(&mut self) -> ParseResult<Expr> {
@@ -234,44 +216,18 @@ impl Parser<'_, '_> {
     }
 
     fn set_union(&mut self) -> ParseResult<Expr> {
-        self.joined_sets(Token::Union, Self::set_intersection, Expr::Union)
-    }
-
-    fn set_intersection(&mut self) -> ParseResult<Expr> {
-        self.joined_sets(Token::Intersection, Self::set_group, Expr::Intersection)
-    }
-
-    fn joined_sets(
-        &mut self,
-        sign: Token<'_>,
-        part: fn(&mut Self) -> ParseResult<Expr>,
-        join: fn(Vec<Expr>) -> Expr,
-    ) -> ParseResult<Expr> {
-        let first = part(self)?;
-        if self.peek() != Some(sign) {
+        let first = self.set_here()?;
+        if self.peek() != Some(Token::Union) {
             return Ok(first);
         }
         let mut parts = vec![tuple_as_set(first)?];
-        while self.eat(sign) {
-            parts.push(tuple_as_set(part(self)?)?);
+        while self.eat(Token::Union) {
+            parts.push(tuple_as_set(self.set_here()?)?);
         }
-        Ok(join(parts))
+        Ok(Expr::Union(parts))
     }
 
-    fn set_group(&mut self) -> ParseResult<Expr> {
-        let start = self.pos;
-        if let Some(Token::Open(Bracket::Paren)) = self.peek() {
-            let close = self.pairs[start] as usize;
-            if close < self.end {
-                let top = TopLevel::of(&self.tokens[start + 1..close]);
-                if top.set_operator {
-                    self.pos += 1;
-                    let inner = self.nested(Self::set_minus)?;
-                    self.expect(Token::Close(Bracket::Paren))?;
-                    return Ok(inner);
-                }
-            }
-        }
+    fn set_here(&mut self) -> ParseResult<Expr> {
         self.set_atom()?.ok_or(ParseError::Syntax)
     }
 }
@@ -297,29 +253,21 @@ fn tuple_as_set(e: Expr) -> ParseResult<Expr> {
 }
 
 /// `(a, b)` and its closed kin: an interval, unless the ends are in the wrong order, which makes it a tuple.
-fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> ParseResult<Expr> {
+fn interval(start: Expr, end: Expr, [left_open, right_open]: [bool; 2]) -> Expr {
     if let Some(order) = crate::numeric::compare_real(&start, &end) {
         let both_open = left_open && right_open;
         let both_closed = !left_open && !right_open;
         if both_open && order.is_ge() || both_closed && order.is_gt() {
-            return Ok(Expr::Tuple(vec![start, end]));
+            return Expr::Tuple(vec![start, end]);
         }
         if order.is_gt() || order.is_eq() && !both_closed {
-            return Ok(Expr::Set(Vec::new()));
+            return Expr::Set(Vec::new());
         }
         if order.is_eq() {
-            return Ok(Expr::Set(vec![start]));
+            return Expr::Set(vec![start]);
         }
-    }
-    if matches!(start, Expr::Matrix { .. }) || start.is_set() || end.is_set() {
-        return Err(ParseError::Meaning);
-    }
-    // A symbol that may be complex cannot bound an interval.
-    let is_complex = |it: &Expr| matches!(it, Expr::Sym { complex: true, .. } | Expr::I);
-    if start.any(&mut |it| is_complex(it)) || end.any(&mut |it| is_complex(it)) {
-        return Err(ParseError::Meaning);
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));
-    Ok(Expr::Interval(Box::new(Interval { start, end, left_open, right_open })))
+    Expr::Interval(Box::new(Interval { start, end, left_open, right_open }))
 }

@@ -16,33 +16,24 @@ const TOKENS: &[(&[&str], Option<Token<'static>>)] = &[
     (&["div", "over"], Some(T::Div)),
     (&["infty"], Some(T::Infinity)),
     (&["pm", "mp"], Some(T::PlusMinus)),
-    (&["lvert"], Some(T::Open(B::VertBar))), (&["rvert"], Some(T::Close(B::VertBar))), (&["vert"], Some(T::Vert)),
+    (&["lvert"], Some(T::Open(B::VertBar))), (&["rvert"], Some(T::Close(B::VertBar))), (&["vert"], Some(T::Bar)),
     (&["lbrace"], Some(T::Open(B::BraceCommand))), (&["rbrace"], Some(T::Close(B::BraceCommand))),
-    (&["lbrack"], Some(T::Open(B::SquareCommand))), (&["rbrack"], Some(T::Close(B::SquareCommand))),
-    (&["lgroup"], Some(T::Open(B::Group))), (&["rgroup"], Some(T::Close(B::Group))),
-    (&["langle"], Some(T::Open(B::Angle))), (&["rangle"], Some(T::Close(B::Angle))),
+    (&["lbrack"], Some(T::Open(B::Square))), (&["rbrack"], Some(T::Close(B::Square))),
     (&["lfloor", "llcorner"], Some(T::Open(B::Floor))), (&["rfloor", "lrcorner"], Some(T::Close(B::Floor))),
     (&["lceil", "ulcorner"], Some(T::Open(B::Ceil))), (&["rceil", "urcorner"], Some(T::Close(B::Ceil))),
     (&["binom", "tbinom", "dbinom"], Some(T::Binom)), (&["choose"], Some(T::Choose)), (&["mod"], Some(T::Mod)),
     (&["log"], Some(T::Function(Fn1::Log))), (&["ln"], Some(T::Function(Fn1::Ln))),
     (&["exp"], Some(T::Function(Fn1::Exp))), (&["exponentialE"], Some(T::ExpE)),
     (&["gamma"], Some(T::Gamma("gamma"))), (&["Gamma"], Some(T::Gamma("Gamma"))),
-    (&["operatorname"], Some(T::OperatorName)),
-    (&["gcd"], Some(T::MultiFunction("gcd"))), (&["lcm"], Some(T::MultiFunction("lcm"))),
-    (&["max"], Some(T::MultiFunction("max"))), (&["min"], Some(T::MultiFunction("min"))),
-    (&["int"], Some(T::Int)), (&["sum"], Some(T::Sum)), (&["prod"], Some(T::Prod)), (&["lim"], Some(T::Lim)),
-    (&["to", "rightarrow", "Rightarrow", "longrightarrow", "Longrightarrow"], Some(T::Approach)),
-    (&["partial"], Some(T::Partial)), (&["phantom"], Some(T::Phantom)), (&["boxed"], Some(T::Boxed)),
+    (&["int"], Some(T::Int)), (&["to", "rightarrow", "leftrightarrow"], Some(T::Arrow)),
     (&["lt"], Some(T::Relation(Op::Lt))), (&["leq", "le", "leqslant"], Some(T::Relation(Op::Le))),
     (&["gt"], Some(T::Relation(Op::Gt))), (&["geq", "ge", "geqslant"], Some(T::Relation(Op::Ge))),
     (&["ne", "neq"], Some(T::Relation(Op::Ne))), (&["equiv"], Some(T::Relation(Op::Eq))),
-    (&["approx"], Some(T::Approx)), (&["in"], Some(T::In)), (&["notin"], Some(T::NotIn)),
-    (&["cup"], Some(T::Union)), (&["cap"], Some(T::Intersection)), (&["setminus"], Some(T::SetMinus)),
-    (&["supseteq"], Some(T::Superset)), (&["subseteq"], Some(T::Subset)),
+    (&["approx"], Some(T::Approx)), (&["in"], Some(T::In)),
+    (&["cup"], Some(T::Union)), (&["setminus"], Some(T::SetMinus)),
     (&["emptyset"], Some(T::Domain(Domain::Empty))),
-    (&["leftrightarrow", "Leftrightarrow", "xrightarrow", "xRightarrow"], Some(T::Other)),
     (&["quad", "qquad", "thinspace", "medspace", "thickspace", "negthinspace", "negmedspace", "negthickspace"], None),
-    (&["vrule", "vcenter", "vbox", "vskip", "vspace", "hfil"], None),
+    (&["vrule", "vcenter", "vbox", "vskip", "vspace", "hfil", "phantom"], None),
 ];
 
 /// Continuations of a text.
@@ -53,28 +44,18 @@ type Continuations = &'static [(&'static str, Token<'static>)];
 const CONTINUED: &[(&str, Continuations)] = &[
     ("lbrace", &[("\\rbrace", T::Domain(Domain::Empty))]),
     ("not", &[("\\equiv", T::Relation(Op::Ne))]),
-    ("infty", &[("\\%", T::InfinityPercent), ("%", T::InfinityPercent)]),
     ("begin", &[
         ("{matrix}", T::MatrixStart), ("{pmatrix}", T::MatrixStart), ("{bmatrix}", T::MatrixStart),
-        ("{vmatrix}", T::DetStart),
     ]),
     ("end", &[
         ("{matrix}", T::MatrixEnd), ("{pmatrix}", T::MatrixEnd), ("{bmatrix}", T::MatrixEnd),
-        ("{array}", T::MatrixEnd), ("{vmatrix}", T::DetEnd),
+        ("{array}", T::MatrixEnd),
     ]),
     ("mathbb", &[
         ("{N}", T::Domain(Domain::Naturals)), ("{Z}", T::Domain(Domain::Integers)),
         ("{Q}", T::Domain(Domain::Rationals)), ("{R}", T::Domain(Domain::Reals)),
-        ("{C}", T::Domain(Domain::Complexes)), ("{P}", T::Primes),
+        ("{C}", T::Domain(Domain::Complexes)),
     ]),
-];
-
-/// Greek letters by their code points, as `\char"000391` writes them.
-#[rustfmt::skip]
-const CODE_POINTS: &[(&str, &str)] = &[
-    ("000391", "alpha"), ("000392", "beta"), ("000190", "epsilon"), ("000396", "zeta"), ("000397", "eta"),
-    ("000399", "iota"), ("00039A", "kappa"), ("00039C", "mu"), ("00039D", "nu"), ("00039F", "omicron"),
-    ("0003A1", "rho"), ("0003A4", "tau"), ("0003A7", "chi"),
 ];
 
 /// Commands with an argument that only dress it, or make it text.
@@ -87,38 +68,32 @@ const ACCENTS: [&str; 44] = [
     "mathsterling", "mathtt", "mbox",
 ];
 
-/// Other commands that stand for a symbol.
+/// Other commands that stand for a symbol, and operators that are not evaluated: equal to themselves alone.
 #[rustfmt::skip]
-const SYMBOLS: [&str; 43] = [
+const SYMBOLS: [&str; 52] = [
     "Bbbk", "wp", "nabla", "bigstar", "angle", "nexists", "diagdown", "measuredangle", "eth", "diagup",
     "sphericalangle", "clubsuit", "varnothing", "Diamond", "complement", "diamondsuit", "imath", "Finv", "triangledown",
     "heartsuit", "jmath", "Game", "triangle", "spadesuit", "ell", "hbar", "vartriangle", "hslash", "blacklozenge",
     "lozenge", "blacksquare", "mho", "blacktriangle", "sharp", "prime", "Im", "flat", "square", "backprime", "Re",
-    "natural", "surd", "circledS",
+    "natural", "surd", "circledS", "sum", "prod", "lim", "max", "min", "gcd", "lcm", "det", "partial",
 ];
 
 #[rustfmt::skip]
-const FUNCTIONS: [&str; 24] = [
+const FUNCTIONS: [&str; 23] = [
     "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec", "arccot", "sinh",
-    "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "det",
+    "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil",
 ];
 
 pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
     let some = |token, len| Some((Some(token), len));
     let bytes = rest.as_bytes();
     match bytes.get(1)? {
-        b',' | b':' | b';' | b'!' | b'$' => {
-            if rest.starts_with("\\$\\infty") {
-                return some(T::Infinity, 8);
-            }
-            return Some((None, 2));
-        }
+        b',' | b':' | b';' | b'!' | b'$' => return Some((None, 2)),
         b'(' => return some(T::Open(B::ParenVisual), 2),
         b')' => return some(T::Close(B::ParenVisual), 2),
         b'{' if rest.starts_with("\\{\\}") => return some(T::Domain(Domain::Empty), 4),
         b'{' => return some(T::Open(B::BraceVisual), 2),
         b'}' => return some(T::Close(B::BraceVisual), 2),
-        b'|' => return some(T::Norm, 2),
         b'\\' => return some(T::RowEnd, 2),
         _ => {}
     }
@@ -141,8 +116,12 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     }
     let (token, used) = match name {
         "begin" => (T::MatrixStart, array_columns(after)?),
-        "variable" => variable(after)?,
-        "char" => code_point(after)?,
+        "operatorname" => match accent(rest, len)? {
+            (Some(T::Accent(_, name)), end) => {
+                return Some((Some(T::Function(Fn1::Known(name))), end));
+            }
+            _ => return None,
+        },
         _ if ACCENTS.contains(&name) => return accent(rest, len),
         _ => (named_symbol(name)?, 0),
     };
@@ -166,22 +145,6 @@ fn array_columns(after: &str) -> Option<usize> {
     cursor.eat("{array}{")?;
     cursor.take_while(|c| matches!(c, 'c' | 'l' | 'r' | ' ' | '|'));
     cursor.eat("}").map(|()| cursor.before().len())
-}
-
-/// `{name}` after `\variable`.
-fn variable(after: &str) -> Option<(Token<'_>, usize)> {
-    let mut cursor = Cursor::new(after);
-    cursor.eat("{")?;
-    let name = cursor.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '\\');
-    cursor.eat("}").filter(|()| !name.is_empty())?;
-    Some((T::Variable(name), cursor.before().len()))
-}
-
-/// A code point after `\char`.
-fn code_point(after: &str) -> Option<(Token<'_>, usize)> {
-    let digits = after.strip_prefix('"').unwrap_or(after);
-    let (code, greek) = CODE_POINTS.iter().find(|it| digits.starts_with(it.0))?;
-    Some((T::Greek(greek), after.len() - digits.len() + code.len()))
 }
 
 /// An accent or text command with its braces.

@@ -38,9 +38,6 @@ pub(crate) enum Token<'a> {
     /// `dx`: the variable without the `d`.
     Differential(&'a str),
     Infinity,
-    InfinityPercent,
-    Partial,
-    Variable(&'a str),
     Add,
     Sub,
     Mul,
@@ -49,54 +46,32 @@ pub(crate) enum Token<'a> {
     Open(Bracket),
     Close(Bracket),
     Bar,
-    Vert,
-    Norm,
-    Phantom,
-    Boxed,
-    Function(Fn1),
-    /// `\gcd`, `\max`, …: several arguments.
-    MultiFunction(&'static str),
-    /// A bare word that the grammar reserves (`gcd`, `tr`, …).
-    Word(&'a str),
-    OperatorName,
+    Function(Fn1<'a>),
     Frac,
     Binom,
     Choose,
     Sqrt,
     Int,
-    Sum,
-    Prod,
-    Lim,
-    Approach,
     MatrixStart,
     MatrixEnd,
-    DetStart,
-    DetEnd,
     Ampersand,
     RowEnd,
     Underscore,
     Caret,
     Semicolon,
     Comma,
-    Period,
     In,
-    NotIn,
     Assign,
     Approx,
     Relation(Op),
     Bang,
-    Transpose,
     Degree,
     Domain(Domain),
-    Primes,
     Union,
-    Intersection,
     SetMinus,
     PlusMinus,
-    Subset,
-    Superset,
-    /// A token of the grammar that no expression can use.
-    Other,
+    /// A token that no expression can use.
+    Arrow,
 }
 
 /// The brackets that the grammar tells apart.
@@ -104,33 +79,30 @@ pub(crate) enum Token<'a> {
 pub(crate) enum Bracket {
     Paren,
     ParenVisual,
-    Group,
     Brace,
     BraceVisual,
     BraceCommand,
     Square,
-    SquareCommand,
     VertBar,
     Floor,
     Ceil,
-    Angle,
 }
 
 impl Bracket {
     /// True for those that pair with each other, as in half-open intervals.
     pub(crate) fn is_round(self) -> bool {
         use Bracket as B;
-        matches!(self, B::Paren | B::ParenVisual | B::Group | B::Square | B::SquareCommand)
+        matches!(self, B::Paren | B::ParenVisual | B::Square)
     }
 }
 
 /// A function of one argument.
 #[derive(Clone, Debug, PartialEq, Eq, Copy)]
-pub(crate) enum Fn1 {
+pub(crate) enum Fn1<'a> {
     Log,
     Ln,
     Exp,
-    Known(&'static str),
+    Known(&'a str),
 }
 
 impl Token<'_> {
@@ -151,40 +123,41 @@ impl Token<'_> {
     pub(crate) fn is_operand(self) -> bool {
         use Token as T;
         self.is_atom()
-            || matches!(self, T::Gamma(_) | T::Variable(_) | T::Partial | T::InfinityPercent)
-            || matches!(self, T::Phantom | T::Boxed | T::Frac | T::Binom)
-            || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
+            || matches!(self, T::Gamma(_) | T::Frac | T::Binom | T::Open(_) | T::MatrixStart)
+    }
+
+    /// True for the last token of a value in arithmetic.
+    pub(crate) fn ends_value(self) -> bool {
+        self.is_atom() || matches!(self, Token::Close(_) | Token::Bang | Token::ExpE)
+    }
+
+    /// True for the first one.
+    pub(crate) fn begins_value(self) -> bool {
+        self.is_atom() || self.is_function() || self == Token::Open(Bracket::Paren)
     }
 
     pub(crate) fn joins_sets(self) -> bool {
-        matches!(self, Token::Union | Token::Intersection | Token::SetMinus)
+        matches!(self, Token::Union | Token::SetMinus)
     }
 
     /// True for the start of a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
-        matches!(self, Token::ExpE | Token::Function(_) | Token::MultiFunction(_))
-            || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
-            || matches!(self, Token::Sum | Token::Prod | Token::Lim)
+        use Token as T;
+        matches!(self, T::ExpE | T::Function(_) | T::Sqrt | T::Int)
     }
 }
 
 #[rustfmt::skip]
-static FUNCTION_NAMES: [(&str, Func); 40] = [
+static FUNCTION_NAMES: [(&str, Func); 14] = [
     ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
     ("cot", Func::Cot), ("arcsin", Func::Asin), ("asin", Func::Asin), ("arccos", Func::Acos), ("acos", Func::Acos),
-    ("arctan", Func::Atan), ("atan", Func::Atan), ("arccsc", Func::Acsc), ("acsc", Func::Acsc),
-    ("arcsec", Func::Asec), ("asec", Func::Asec), ("arccot", Func::Acot), ("acot", Func::Acot),
-    ("sinh", Func::Sinh), ("cosh", Func::Cosh), ("tanh", Func::Tanh),
-    ("arsinh", Func::Asinh), ("arcsinh", Func::Asinh), ("asinh", Func::Asinh),
-    ("arcosh", Func::Acosh), ("arccosh", Func::Acosh), ("acosh", Func::Acosh),
-    ("artanh", Func::Atanh), ("arctanh", Func::Atanh), ("atanh", Func::Atanh),
-    ("floor", Func::Floor), ("ceil", Func::Ceil), ("det", Func::Det), ("tr", Func::Trace), ("trace", Func::Trace),
-    ("norm", Func::Norm), ("gcd", Func::Gcd), ("lcm", Func::Lcm), ("max", Func::Max), ("min", Func::Min),
+    ("arctan", Func::Atan), ("atan", Func::Atan), ("floor", Func::Floor), ("ceil", Func::Ceil),
 ];
 
-pub(crate) fn function_by_name(name: &str) -> Option<Func> {
+/// The function of that name; one that is not known is equal to itself alone.
+pub(crate) fn function_by_name(name: &str) -> Func {
     let found = FUNCTION_NAMES.iter().find(|it| it.0 == name);
-    found.map(|it| it.1.clone())
+    found.map_or_else(|| Func::Named(name.into()), |it| it.1.clone())
 }
 
 /// Most tokens that an answer may have.
@@ -213,16 +186,16 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
 
 /// Signs of ASCII, a longer one before a shorter one.
 #[rustfmt::skip]
-const SIGNS: [(&str, Token<'_>); 42] = [
+const SIGNS: [(&str, Token<'_>); 35] = [
     ("{", T::Open(B::Brace)), ("}", T::Close(B::Brace)), ("(", T::Open(B::Paren)), (")", T::Close(B::Paren)),
     ("^{\\circle}", T::Degree), ("^{\\degree}", T::Degree), ("^{\\circ}", T::Degree), ("^\\circle", T::Degree),
     ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree),
-    ("^{\\\\top}", T::Transpose), ("^{T}", T::Transpose), ("^T", T::Transpose), ("^", T::Caret),
+    ("^", T::Caret),
     ("+", T::Add), ("-", T::Sub), ("*", T::Mul), ("/", T::Div), (":", T::Div), ("==", T::Relation(Op::Eq)),
-    ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), (".", T::Period), ("_", T::Underscore), ("|", T::Bar),
-    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand), ("'", T::Transpose),
-    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx), ("<->", T::Other),
-    ("<=>", T::Other), ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
+    ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), ("_", T::Underscore), ("|", T::Bar),
+    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand),
+    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx),
+    ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
     (">", T::Relation(Op::Gt)),
 ];
 

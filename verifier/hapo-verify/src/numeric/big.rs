@@ -1,7 +1,9 @@
-//! Floating-point numbers of 256 bits with an error bound.
+//! Real numbers as floats of 256 bits with an error bound.
+//!
+//! Every operation carries a bound of its error along, so that "differ" is a proof and "equal" means equal to at
+//! least 50 digits. The bounds are generous rather than tight.
 
-use super::Ball;
-use super::fixed::{fixed_ln, fixed_ln2, fixed_pi, fixed_sin_cos};
+use super::fixed::{self, SCALE};
 use crate::number::Rat;
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
@@ -11,9 +13,6 @@ use std::cmp::Ordering;
 /// Bits of precision of a [`Big`].
 const BITS: u64 = 256;
 
-/// Extra bits inside the elementary functions.
-const GUARD: u64 = 48;
-
 /// `mantissa · 2^exponent`, with the logarithm (base 2) of its absolute error.
 #[derive(Clone, Debug)]
 pub(crate) struct Big {
@@ -22,23 +21,8 @@ pub(crate) struct Big {
     log_error: f64,
 }
 
-/// How often the argument of the exponential is halved, so that its series is short.
-const EXP_HALVINGS: u32 = 12;
-
 /// Largest exponent that is computed with: beyond it a number has no value here.
 const MAX_EXPONENT: i64 = 1 << 40;
-
-thread_local! {
-    /// e and γ, kept because each takes many times as long as a product.
-    static CONSTANTS: (Big, Big) = {
-        // The first 80 digits; the rest is far below the error bound.
-        const GAMMA: &str =
-            "0.57721566490153286060651209008240243104215933593992359880576723488486772677766467";
-        let gamma = Rat::parse_decimal(GAMMA).map_or_else(Big::zero, |it| Big::from_rat(&it));
-        let e = Big::from_rat(&Rat::ONE).exp().expect("1 has an exponential");
-        (e, Big { log_error: -260.0, ..gamma })
-    };
-}
 
 fn log_add(a: f64, b: f64) -> f64 {
     let (high, low) = if a > b { (a, b) } else { (b, a) };
@@ -72,14 +56,19 @@ impl Big {
         (self.mantissa.bits() as i64).saturating_add(self.exponent) as f64
     }
 
-    /// As an integer multiple of `2^-scale`.
-    fn fixed(&self, scale: i64) -> BigInt {
-        let shift = self.exponent + scale;
+    /// As an integer multiple of 2^−[`SCALE`].
+    fn fixed(&self) -> BigInt {
+        let shift = self.exponent + i64::from(SCALE);
         if shift >= 0 {
             &self.mantissa << shift as u64
         } else {
             &self.mantissa >> shift.unsigned_abs()
         }
+    }
+
+    /// A value of a function in fixed point, whose argument adds `log_error` to the error.
+    fn of_fixed(value: BigInt, log_error: f64) -> Big {
+        Big::rounded(value, -i64::from(SCALE), log_add(log_error, -(BITS as f64) - 8.0))
     }
 
     pub(super) fn checked(self) -> Option<Big> {
@@ -107,15 +96,11 @@ impl Big {
         let shift = self.exponent.unsigned_abs();
         Some((scaled + (BigInt::one() << (shift - 1))) >> shift)
     }
-}
 
-impl Ball for Big {
-    const COST: u32 = 40;
-
-    fn from_rat(value: &Rat) -> Big {
+    pub(super) fn from_rat(value: &Rat) -> Big {
         let (n, d) = value.parts();
         if d.is_one() {
-            return Big::rounded(n, 0, f64::NEG_INFINITY);
+            return Big::rounded(n.clone(), 0, f64::NEG_INFINITY);
         }
         if n.is_zero() {
             return Big::zero();
@@ -126,20 +111,11 @@ impl Ball for Big {
         Big::rounded(quotient, -shift, -shift as f64)
     }
 
-    fn pi() -> Big {
-        let scale = (BITS + GUARD) as i64;
-        Big::rounded(fixed_pi(scale), -scale, -(BITS as f64) - 8.0)
+    pub(super) fn pi() -> Big {
+        Big::of_fixed(fixed::pi().clone(), f64::NEG_INFINITY)
     }
 
-    fn e() -> Big {
-        CONSTANTS.with(|(e, _)| e.clone())
-    }
-
-    fn euler_gamma() -> Big {
-        CONSTANTS.with(|(_, gamma)| gamma.clone())
-    }
-
-    fn add(&self, other: &Big) -> Big {
+    pub(super) fn add(&self, other: &Big) -> Big {
         let log_error = log_add(self.log_error, other.log_error);
         if self.mantissa.is_zero() {
             return Big { log_error, ..other.clone() };
@@ -158,11 +134,11 @@ impl Ball for Big {
         Big::rounded((&high.mantissa << shift as u64) + &low.mantissa, low.exponent, log_error)
     }
 
-    fn neg(&self) -> Big {
+    pub(super) fn neg(&self) -> Big {
         Big { mantissa: -&self.mantissa, ..self.clone() }
     }
 
-    fn mul(&self, other: &Big) -> Big {
+    pub(super) fn mul(&self, other: &Big) -> Big {
         let cross = log_add(self.log_error + other.log_size(), other.log_error + self.log_size());
         let cross = if cross.is_nan() { f64::NEG_INFINITY } else { cross };
         let log_error = log_add(cross, self.log_error + other.log_error);
@@ -170,7 +146,7 @@ impl Ball for Big {
         Big::rounded(&self.mantissa * &other.mantissa, exponent, log_error)
     }
 
-    fn recip(&self) -> Option<Big> {
+    pub(super) fn recip(&self) -> Option<Big> {
         if self.mantissa.is_zero() || self.log_error > self.log_size() - 3.0 {
             return None;
         }
@@ -182,7 +158,7 @@ impl Ball for Big {
         Big::rounded(quotient, exponent, log_error).checked()
     }
 
-    fn sqrt(&self) -> Option<Big> {
+    pub(super) fn sqrt(&self) -> Option<Big> {
         match self.sign() {
             Some(Ordering::Less) => return None,
             Some(Ordering::Equal) => return Some(Big::zero()),
@@ -206,69 +182,48 @@ impl Ball for Big {
         Big::rounded(root, exponent, log_add(spread, exponent as f64)).checked()
     }
 
-    fn exp(&self) -> Option<Big> {
+    pub(super) fn exp(&self) -> Option<Big> {
         if self.log_size() > 38.0 || self.log_error > -1.0 {
             return None;
         }
-        let scale = (BITS + GUARD + 48) as i64;
-        let ln2 = fixed_ln2(scale);
-        let x = self.fixed(scale);
-        let n_twos = (&x / &ln2).to_i64()?;
-        let rest = &x - &ln2 * n_twos;
-        // e^r = (e^(r/2^k))^(2^k), so that the series is short.
-        let small = &rest >> EXP_HALVINGS;
-        let one = BigInt::one() << scale as u64;
-        let mut sum = one.clone();
-        let mut term = one;
-        for k in 1..80_u32 {
-            term = ((&term * &small) >> scale as u64) / k;
-            if term.is_zero() {
-                break;
-            }
-            sum += &term;
-        }
-        for _ in 0..EXP_HALVINGS {
-            sum = (&sum * &sum) >> scale as u64;
-        }
-        let exponent = n_twos.checked_sub(scale)?;
+        let x = self.fixed();
+        let n_twos = (&x / fixed::ln2()).to_i64()?;
+        let sum = fixed::exp(&(x - fixed::ln2() * n_twos));
+        let exponent = n_twos - i64::from(SCALE);
         let size = (sum.bits() as i64 + exponent) as f64;
         let log_error = log_add(self.log_error + 1.0 + size, size - BITS as f64 - 8.0);
         Big::rounded(sum, exponent, log_error).checked()
     }
 
-    fn ln(&self) -> Option<Big> {
+    pub(super) fn ln(&self) -> Option<Big> {
         if self.sign() != Some(Ordering::Greater) {
             return None;
         }
-        let scale = (BITS + GUARD) as i64;
-        let bits = self.mantissa.bits() as i64;
         // x = m · 2^k with m in [1/2, 1).
-        let m =
-            Big { mantissa: self.mantissa.clone(), exponent: -bits, log_error: f64::NEG_INFINITY }
-                .fixed(scale);
+        let bits = self.mantissa.bits() as i64;
         let k = self.exponent + bits;
-        let log = fixed_ln(&m, scale) + fixed_ln2(scale) * k;
+        let m = Big { exponent: -bits, ..self.clone() }.fixed();
+        let log = fixed::ln(&m) + fixed::ln2() * k;
         let spread = self.log_error - self.log_size() + 2.0;
+        // The error of ln 2 counts k times.
         let log_error =
-            log_add(spread, -(BITS as f64) - 8.0 + (k.unsigned_abs().max(1) as f64).log2());
-        Big::rounded(log, -scale, log_error).checked()
+            log_add(spread, (k.unsigned_abs().max(1) as f64).log2() - BITS as f64 - 8.0);
+        Big::of_fixed(log, log_error).checked()
     }
 
-    fn sin_cos(&self) -> Option<(Big, Big)> {
+    pub(super) fn sin_cos(&self) -> Option<(Big, Big)> {
         if self.log_size() > 60.0 || self.log_error > -1.0 {
             return None;
         }
-        let scale = (BITS + GUARD + 64) as i64;
-        let x = self.fixed(scale);
-        let pi = fixed_pi(scale);
-        let half_pi: BigInt = &pi >> 1_u32;
+        let x = self.fixed();
+        let half_pi: BigInt = fixed::pi() >> 1_u32;
         let mut quadrant: BigInt = &x / &half_pi;
         let mut rest = &x - &half_pi * &quadrant;
         if rest.is_negative() {
             rest += &half_pi;
             quadrant -= 1;
         }
-        let (sin, cos) = fixed_sin_cos(&rest, scale);
+        let (sin, cos) = fixed::sin_cos(&rest);
         let quarter: BigInt = quadrant.mod_floor(&BigInt::from(4));
         let (sin, cos) = match quarter.to_u8() {
             Some(1) => (cos, -sin),
@@ -276,50 +231,26 @@ impl Ball for Big {
             Some(3) => (-cos, sin),
             _ => (sin, cos),
         };
-        let log_error = log_add(self.log_error, -(BITS as f64) - 8.0);
-        Some((Big::rounded(sin, -scale, log_error), Big::rounded(cos, -scale, log_error)))
+        Some((Big::of_fixed(sin, self.log_error), Big::of_fixed(cos, self.log_error)))
     }
 
-    fn atan(&self) -> Big {
-        let scale = (BITS + GUARD) as i64;
-        let one = BigInt::one() << scale as u64;
-        let half_pi: BigInt = fixed_pi(scale) >> 1_u32;
+    pub(super) fn atan(&self) -> Big {
+        let half_pi: BigInt = fixed::pi() >> 1_u32;
         if self.log_size() > 300.0 {
             let value = if self.mantissa.is_negative() { -half_pi } else { half_pi };
-            return Big::rounded(value, -scale, -(BITS as f64));
+            return Big::of_fixed(value, 1.0 - BITS as f64);
         }
-        let x = self.fixed(scale);
-        let inverted = x.abs() > one;
-        let mut y = if inverted { (&one << scale as u64) / &x } else { x.clone() };
-        // atan y = 2 atan(y / (1 + sqrt(1 + y²))).
-        for _ in 0..3 {
-            let root = ((&one << scale as u64) + &y * &y).sqrt();
-            y = (y << scale as u64) / (&one + root);
+        let x = self.fixed();
+        if x.abs() <= fixed::one() {
+            return Big::of_fixed(fixed::atan(x), self.log_error + 1.0);
         }
-        let square: BigInt = (&y * &y) >> scale as u64;
-        let mut power = y.clone();
-        let mut sum = y;
-        for k in 1..200_u32 {
-            power = -((power * &square) >> scale as u64);
-            let term = &power / (2 * k + 1);
-            if term.is_zero() {
-                break;
-            }
-            sum += term;
-        }
-        sum <<= 3_u32;
-        if inverted {
-            sum = if x.is_negative() { -half_pi - sum } else { half_pi - sum };
-        }
-        let spread = if inverted {
-            self.log_error - 2.0 * self.log_size() + 3.0
-        } else {
-            self.log_error + 1.0
-        };
-        Big::rounded(sum, -scale, log_add(spread.min(self.log_error + 1.0), -(BITS as f64) - 8.0))
+        let rest = fixed::atan((fixed::one() << SCALE) / &x);
+        let value = if x.is_negative() { -half_pi - rest } else { half_pi - rest };
+        let spread = self.log_error - 2.0 * self.log_size() + 3.0;
+        Big::of_fixed(value, spread.min(self.log_error + 1.0))
     }
 
-    fn sign(&self) -> Option<Ordering> {
+    pub(super) fn sign(&self) -> Option<Ordering> {
         if self.mantissa.is_zero() {
             return (self.log_error == f64::NEG_INFINITY).then_some(Ordering::Equal);
         }
@@ -330,13 +261,13 @@ impl Ball for Big {
         Some(if self.mantissa.is_negative() { Ordering::Less } else { Ordering::Greater })
     }
 
-    fn floor(&self) -> Option<Rat> {
+    pub(super) fn floor(&self) -> Option<Rat> {
         if self.log_size() > 62.0 || self.log_error > -4.0 {
             return None;
         }
-        let value = self.fixed(64);
-        let margin = BigInt::one() << ((self.log_error + 65.0).max(0.0) as u64);
-        let (low, high) = ((&value - &margin) >> 64_u32, (&value + &margin) >> 64_u32);
+        let value = self.fixed();
+        let margin = BigInt::one() << (self.log_error + f64::from(SCALE) + 1.0).max(0.0) as u64;
+        let (low, high) = ((&value - &margin) >> SCALE, (&value + &margin) >> SCALE);
         if low == high {
             return low.to_i64().map(Rat::int);
         }
@@ -344,12 +275,10 @@ impl Ball for Big {
         (self.log_error < -160.0).then(|| high.to_i64().map(Rat::int)).flatten()
     }
 
-    fn is_negligible(&self) -> bool {
+    pub(super) fn is_negligible(&self) -> bool {
         self.sign().is_none_or(Ordering::is_eq) && self.log_error < -166.0
     }
-}
 
-impl Big {
     /// Compares `self` and `other`: `Some(false)` is a proof that they differ, `Some(true)` is agreement to at least
     /// 50 digits, `None` is neither.
     pub(crate) fn same(&self, other: &Big) -> Option<bool> {
