@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let slot = Slot { rule: method.slot, seed: 0, step };
         let (mut groups, mut successes) = (Vec::new(), 0);
-        for (prompt, sampled) in prompts.iter().zip(sample(&trainer.model, &requests, &settings)?) {
+        for (prompt, sampled) in prompts.iter().zip(sample(&trainer.model, &requests, &settings, None)?) {
             let gold = prompt.gold.as_ref().expect("the limits ask for one");
             let verdict = |it: &Rollout| Ok(verdict_of(gold, &chat.text(&it.tokens)?));
             let verdicts: Result<_, hapo::core::Refusal> = sampled.group.rollouts.iter().map(verdict).collect();

@@ -99,8 +99,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let stop = interrupt::flag()?;
     for (arm, recipe) in &arms {
         let run_dir = folder.join(arm.name);
-        let mut observer =
-            ProgressObserver::new(arm.label, recipe.steps, args.quiet, stop.clone());
+        let mut observer = ProgressObserver::new(arm.label, recipe.steps, args.quiet, stop.clone());
         let plan = RunPlan::settle_in(&run_dir, recipe, Sources::default())?;
         let (resume, observer_of) = (ResumePolicy::Resume, &mut observer);
         let outcome = hapo_train::train(&plan, &run_dir, resume, threads, observer_of)?;
@@ -186,9 +185,7 @@ fn introduction(
         };
         text += &format!(
             "  {:<11} {:>4} steps of {} prompts: {what}\n",
-            arm.label,
-            recipe.steps,
-            recipe.sampling.prompts_per_step
+            arm.label, recipe.steps, recipe.sampling.prompts_per_step
         );
     }
     text + &format!("Every 4th prompt has a teacher trace. Runs go to {}.", folder.display())
