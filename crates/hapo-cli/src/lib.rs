@@ -160,7 +160,7 @@ impl Command {
         match self {
             Self::Train(_) => "--run-dir",
             Self::Teacher(_) => "--output",
-            Self::Eval(_) | Self::Quickstart(_) => "--out",
+            Self::Eval(_) | Self::Generate(_) | Self::Quickstart(_) => "--out",
             _ => "output",
         }
     }

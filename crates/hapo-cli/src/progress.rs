@@ -1,10 +1,9 @@
 //! Progress of long work: a bar on a terminal, plain lines otherwise, JSON with `--log json`.
 
-use std::cell::Cell;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) use hapo_run::duration;
@@ -42,112 +41,94 @@ pub(crate) enum Log {
 }
 
 pub(crate) struct StepProgress {
-    log: Log,
+    /// None where nothing is shown but warnings.
+    log: Option<Log>,
     bar: Option<ProgressBar>,
     label: String,
     total: u64,
     started: Instant,
-    every: u64,
-    /// When the first step of this call began, and the steps done since.
-    begun: Cell<Option<(Instant, u64)>>,
-    /// When the last step is expected to end.
-    end: Arc<Mutex<Option<Instant>>>,
     inside: Arc<Mutex<Inside>>,
 }
 
 /// The step at hand.
-#[derive(Debug)]
 struct Inside {
     step: u64,
     /// The numbers of the last one.
     text: String,
     said: Instant,
+    /// When the first step of this call began, and the steps done since.
+    begun: (Instant, u64),
+    /// When the last step is expected to end; nothing is known before one is done.
+    end: Option<Instant>,
+}
+
+fn locked(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl StepProgress {
-    pub(crate) fn new(label: &str, total: u64, quiet: bool) -> Self {
-        let end = Arc::default();
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| step_bar(label, total, &end));
-        let every = if quiet { u64::MAX } else { (total / 10).max(1) };
+    pub(crate) fn new(label: &str, total: u64, log: Option<Log>) -> Self {
         let started = Instant::now();
-        Self {
-            log: Log::Text,
-            bar,
-            label: label.to_owned(),
-            total,
-            started,
-            every,
-            begun: Cell::new(None),
-            end,
-            inside: Arc::new(Mutex::new(Inside { step: 1, text: String::new(), said: started })),
+        let inside =
+            Inside { step: 1, text: String::new(), said: started, begun: (started, 0), end: None };
+        let inside = Arc::new(Mutex::new(inside));
+        let of_bar = inside.clone();
+        let left = move |_: &ProgressState| {
+            locked(&of_bar).end.map(|it| it.saturating_duration_since(Instant::now()))
+        };
+        let bar = if log == Some(Log::Text) { bar(label, total, left) } else { None };
+        if let Some(it) = &bar {
+            // The clock moves inside a step too.
+            it.enable_steady_tick(Duration::from_secs(1));
         }
-    }
-
-    /// Every step and message as a JSON object on a line of its own.
-    pub(crate) fn json(label: &str, total: u64) -> Self {
-        Self { log: Log::Json, ..Self::new(label, total, true) }
+        Self { log, bar, label: label.to_owned(), total, started, inside }
     }
 
     /// The first step begins: what came before it says nothing of how long the others take.
     pub(crate) fn steps_begin(&self) {
-        self.begun.set(Some((Instant::now(), 0)));
-    }
-
-    /// Seconds until the last step, by the mean of those done now.
-    fn eta(&self, step: u64) -> f64 {
-        let (begun, done) = self.begun.get().unwrap_or((self.started, 0));
-        self.begun.set(Some((begun, done + 1)));
-        let mean = begun.elapsed().as_secs_f64() / (done + 1) as f64;
-        mean * self.total.saturating_sub(step) as f64
+        locked(&self.inside).begun = (Instant::now(), 0);
     }
 
     pub(crate) fn step(&self, step: u64, metrics: &Metrics) {
-        let eta = self.eta(step);
+        let (text, now) = (summary(metrics), Instant::now());
+        let mut inside = locked(&self.inside);
+        inside.begun.1 += 1;
+        let mean = inside.begun.0.elapsed().as_secs_f64() / inside.begun.1 as f64;
+        let eta = mean * self.total.saturating_sub(step) as f64;
         let left = Duration::try_from_secs_f64(eta).unwrap_or_default();
-        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(left);
-        let text = summary(metrics);
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        *inside = Inside { step: step + 1, text: text.clone(), said: Instant::now() };
+        let (begun, end) = (inside.begun, now.checked_add(left));
+        *inside = Inside { step: step + 1, text: text.clone(), said: now, begun, end };
         drop(inside);
-        if self.log == Log::Json {
-            let (run, steps) = (serde_json::json!(self.label), self.total);
-            let seconds = self.started.elapsed().as_secs_f64();
-            errln!(
-                "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"seconds\":{seconds:.1},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
-                metrics.to_json()
-            );
-            return;
-        }
-        match &self.bar {
-            Some(bar) => {
+        let seconds = self.started.elapsed().as_secs_f64();
+        match (&self.bar, self.log) {
+            (_, Some(Log::Json)) => {
+                let (run, steps) = (serde_json::json!(self.label), self.total);
+                errln!(
+                    "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"seconds\":{seconds:.1},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
+                    metrics.to_json()
+                );
+            }
+            (Some(bar), _) => {
                 bar.set_position(step);
                 bar.set_message(text);
             }
-            None if self.every != u64::MAX
-                && (step.is_multiple_of(self.every) || step == self.total) =>
-            {
-                errln!(
-                    "{} {step}/{} {text} {}, eta {}",
-                    self.label,
-                    self.total,
-                    duration(self.started.elapsed().as_secs_f64()),
-                    duration(eta)
-                );
+            (None, Some(Log::Text)) if is_told(step, self.total) => {
+                let (label, total) = (&self.label, self.total);
+                let (took, left) = (duration(seconds), duration(eta));
+                errln!("{label} {step}/{total} {text} {took}, eta {left}");
             }
-            None => {}
+            _ => {}
         }
     }
 
     /// Shows how far the step at hand is: in the bar at once, in lines where it takes long.
     pub(crate) fn meter(&self) -> Meter {
-        if self.log == Log::Text && self.every == u64::MAX {
-            return Meter::default();
-        }
-        let pause = Duration::from_secs(if self.log == Log::Json { 10 } else { 30 });
-        let (log, bar, inside) = (self.log, self.bar.clone(), self.inside.clone());
+        let Some(log) = self.log else { return Meter::default() };
+        let pause = Duration::from_secs(if log == Log::Json { 10 } else { 30 });
+        let (bar, inside) = (self.bar.clone(), self.inside.clone());
         let (label, total) = (self.label.clone(), self.total);
         Meter::new(move |doing, share| {
-            let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inside = locked(&inside);
             let percent = share * 100.0;
             if let Some(bar) = &bar {
                 bar.set_message(format!("{doing} {percent:.0} %  {}", inside.text));
@@ -173,14 +154,14 @@ impl StepProgress {
 
     /// A line about a default that was chosen, unless nothing is to be shown.
     pub(crate) fn note(&self, text: &str) {
-        if self.log == Log::Json || self.every != u64::MAX {
+        if self.log.is_some() {
             self.line(text);
         }
     }
 
     pub(crate) fn line(&self, text: &str) {
         match &self.bar {
-            _ if self.log == Log::Json => {
+            _ if self.log == Some(Log::Json) => {
                 let line =
                     serde_json::json!({ "event": "message", "run": self.label, "text": text });
                 errln!("{line}");
@@ -192,7 +173,7 @@ impl StepProgress {
 
     /// The preflight's numbers: some lines, or one object.
     pub(crate) fn preflight(&self, found: &Preflight) {
-        if self.log == Log::Json {
+        if self.log == Some(Log::Json) {
             let found = serde_json::json!({
                 "event": "preflight", "run": self.label, "preflight": found,
             });
@@ -211,43 +192,34 @@ impl StepProgress {
     }
 }
 
-/// A bar of steps on standard error, whose clock moves inside a step too.
-fn step_bar(label: &str, total: u64, end: &Arc<Mutex<Option<Instant>>>) -> ProgressBar {
-    let end = end.clone();
-    let left = move |_: &ProgressState, to: &mut dyn Write| {
-        let end = *end.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is known before a step is done.
-        let _ = match end {
-            None => Ok(()),
-            Some(it) => {
-                let left = it.saturating_duration_since(Instant::now());
-                write!(to, " eta {}", duration(left.as_secs_f64()))
-            }
-        };
-    };
-    let bar = bar(label, total, |it| it.with_key("left", left), "{took}{left}");
-    bar.enable_steady_tick(Duration::from_secs(1));
-    bar
+/// True for ten of all, and the last: without a terminal these are told.
+fn is_told(done: u64, total: u64) -> bool {
+    done.is_multiple_of((total / 10).max(1)) || done == total
 }
 
+/// A bar on standard error where that is a terminal, with the time taken and, where known, left.
 fn bar(
     label: &str,
     total: u64,
-    with: impl FnOnce(ProgressStyle) -> ProgressStyle,
-    clock: &str,
-) -> ProgressBar {
+    left: impl Fn(&ProgressState) -> Option<Duration> + Clone + Send + Sync + 'static,
+) -> Option<ProgressBar> {
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let clock = move |state: &ProgressState, to: &mut dyn Write| {
+        let _ = write!(to, "{}", duration(state.elapsed().as_secs_f64()));
+        if let Some(it) = left(state) {
+            let _ = write!(to, " eta {}", duration(it.as_secs_f64()));
+        }
+    };
     let bar = ProgressBar::new(total);
     // The message takes the rest of the line and is cut there.
-    let template = format!("{{prefix:>12}} {{bar:20}} {{pos}}/{{len}} {clock} {{wide_msg}}");
-    let took = |state: &ProgressState, to: &mut dyn Write| {
-        let _ = write!(to, "{}", duration(state.elapsed().as_secs_f64()));
-    };
-    let style = ProgressStyle::with_template(&template)
-        .expect("the template is a constant")
-        .progress_chars("━╸ ");
-    bar.set_style(with(style.with_key("took", took)));
+    let style =
+        ProgressStyle::with_template("{prefix:>12} {bar:20} {pos}/{len} {clock} {wide_msg}");
+    let style = style.expect("the template is a constant").progress_chars("━╸ ");
+    bar.set_style(style.with_key("clock", clock));
     bar.set_prefix(label.to_owned());
-    bar
+    Some(bar)
 }
 
 pub(crate) struct CountProgress {
@@ -260,23 +232,17 @@ pub(crate) struct CountProgress {
 
 impl CountProgress {
     pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
-        let left = |state: &ProgressState, to: &mut dyn Write| {
-            let _ = write!(to, "eta {}", duration(state.eta().as_secs_f64()));
-        };
-        let bar = std::io::stderr()
-            .is_terminal()
-            .then(|| bar(label, total, |it| it.with_key("left", left), "{took} {left}"));
+        let bar = bar(label, total, |state| Some(state.eta()));
         Self { bar, label: label.to_owned(), unit, total, started: Instant::now() }
     }
 
     pub(crate) fn at(&self, done: u64, text: &str) {
-        let tenth = (self.total / 10).max(1);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
                 bar.set_message(text.to_owned());
             }
-            None if done.is_multiple_of(tenth) || done == self.total => {
+            None if is_told(done, self.total) => {
                 let seconds = self.started.elapsed().as_secs_f64();
                 let left = seconds / done.max(1) as f64 * self.total.saturating_sub(done) as f64;
                 errln!(

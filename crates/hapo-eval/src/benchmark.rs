@@ -45,7 +45,8 @@ impl Benchmark {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
-                Err(Refusal::input(problem).hint("--data names the folder with the benchmarks' files"))
+                Err(Refusal::input(problem)
+                    .hint("--data names the folder with the benchmarks' files"))
             }
         }
     }
@@ -78,7 +79,8 @@ impl Benchmark {
             let (path, found) = (path.display(), dataset.examples.len());
             let expected = format!("expected the {problems} problems of {name}");
             let problem = format!("{path}: {expected}, found {found} in {rows} rows");
-            return Err(Refusal::input(problem).hint("give the benchmark's own file, or any file by itself with --data FILE"));
+            return Err(Refusal::input(problem)
+                .hint("give the benchmark's own file, or any file by itself with --data FILE"));
         }
         Ok(dataset)
     }

@@ -76,7 +76,7 @@ pub trait Summarise: Sized {
     /// Grades and journals a piece; returns its part of the progress, and the piece that is wanted because of it.
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
@@ -100,15 +100,13 @@ impl<'a, S: Summarise> Completions<'a, S> {
         journal: Option<(&Path, OpenMode)>,
     ) -> Result<Self, Refusal> {
         let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
-        let judge = |dataset| {
-            if S::GRADES {
-                Judge::new(dataset, &plan.grader, other, plan.truncated)
-            } else {
-                Ok(Judge::without_golds(dataset, &plan.grader, plan.truncated))
-            }
-        };
-        let judges: Vec<Judge<'a>> =
-            plan.sets.iter().map(|set| judge(&set.dataset)).collect::<Result<_, _>>()?;
+        let graded = plan.sets.iter().filter(|_| S::GRADES).map(|set| {
+            let judge = Judge::new(&set.dataset, &plan.grader, other, plan.truncated);
+            judge.map_err(
+                |refusal| if set.name.is_empty() { refusal } else { refusal.at(&set.name) },
+            )
+        });
+        let judges: Vec<Judge<'a>> = graded.collect::<Result<_, _>>()?;
         let mut refused = None;
         let opened = journal.map(|(path, mode)| {
             Journal::open(path, &S::FORMAT, &S::settings(plan), mode, |line, span| {
@@ -140,8 +138,8 @@ impl<'a, S: Summarise> Completions<'a, S> {
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<Option<Piece>, Refusal> {
-        let (judge, journal) = (&self.judges[piece.set], self.journal.as_mut());
-        let (added, next) = self.summary.add(judge, journal, piece, completions)?;
+        let journal = self.journal.as_mut();
+        let (added, next) = self.summary.add(&self.judges, journal, piece, completions)?;
         self.progress = self.progress.and(added);
         (self.observer)(self.progress);
         Ok(next)
@@ -214,7 +212,8 @@ impl<'a, S: Summarise> Completions<'a, S> {
             let Some(asked) = next else {
                 return Ok(());
             };
-            let Asked { piece, number, completion, given_up } = asked?;
+            let (piece, number, completion) = asked?;
+            let given_up = completion.failed.clone().filter(|_| completion.given_up);
             if let Some(reason) = completion.failed.as_ref().filter(|_| !S::TAKES_FAILURES) {
                 let asked =
                     format!("problem {} after {} requests", piece.problem, completion.requests);
@@ -253,21 +252,13 @@ impl<'a, S: Summarise> Completions<'a, S> {
     }
 }
 
-struct Asked {
-    piece: Piece,
-    number: u32,
-    completion: RawCompletion,
-    /// Why the server was given up on, if it was.
-    given_up: Option<String>,
-}
-
 async fn ask(
     client: &Client,
     plan: &Plan,
     stream: RngStream,
     piece: Piece,
     number: u32,
-) -> Result<Asked, Refusal> {
+) -> Result<(Piece, u32, RawCompletion), Refusal> {
     let sampling = &plan.sampling;
     let example = &plan.sets[piece.set].dataset.examples[piece.problem];
     let counter = RngCounter {
@@ -287,7 +278,6 @@ async fn ask(
         at: now.unwrap_or(Duration::ZERO).as_secs(),
         ..RawCompletion::default()
     };
-    let mut given_up = None;
     match exchange.reply {
         Ok(reply) => {
             completion.text = Some(reply.text);
@@ -298,11 +288,11 @@ async fn ask(
             completion.completion_tokens = reply.completion_tokens;
         }
         Err(reason) => {
-            given_up = exchange.retried_out.then(|| reason.clone());
+            completion.given_up = exchange.retried_out;
             completion.failed = Some(reason);
         }
     }
-    Ok(Asked { piece, number, completion, given_up })
+    Ok((piece, number, completion))
 }
 
 #[derive(Clone, Debug)]
@@ -374,7 +364,8 @@ impl<D: Device> LocalModel<'_, D> {
         sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
             Some(InGroup { index, source }) => {
                 let id = &set.dataset.examples[pieces[*index].problem].id;
-                Refusal::input(format!("problem {id}: {source}")).hint("remove the row, or lower --max-tokens")
+                Refusal::input(format!("problem {id}: {source}"))
+                    .hint("remove the row, or lower --max-tokens")
             }
             None => refusal,
         })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hapo_core::{Refusal, RngStream};
+use hapo_data::Example;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use crate::raw_completion::RawCompletion;
 use crate::scores::Scores;
 
 pub struct Generations<'a> {
+    examples: &'a [Example],
     /// Of each problem, the numbers of its completions.
     done: Vec<BTreeSet<u32>>,
     each: &'a mut dyn FnMut(&Value),
@@ -45,12 +47,14 @@ impl Summarise for Generations<'_> {
         settings
     }
 
-    fn read(&mut self, judges: &[Judge<'_>], line: Value, _: Span) -> Result<(), Refusal> {
-        let mut problems = judges[0].dataset().examples.iter();
+    fn read(&mut self, _: &[Judge<'_>], line: Value, _: Span) -> Result<(), Refusal> {
+        let mut problems = self.examples.iter();
         let found = problems.position(|it| line["row"] == it.row && line["problem"] == *it.problem);
         let Some((problem, index)) = found.zip(line["index"].as_u64()) else {
             let other = format!("a completion of another problem in row {}", line["row"]);
-            return Err(Refusal::input(other).hint("use the data it was begun with, or another output"));
+            return Err(
+                Refusal::input(other).hint("use the data it was begun with, or another output")
+            );
         };
         self.done[problem].insert(index as u32);
         Ok(())
@@ -69,12 +73,12 @@ impl Summarise for Generations<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        _: &[Judge<'_>],
         mut journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<(Progress, Option<Piece>), Refusal> {
-        let example = &judge.dataset().examples[piece.problem];
+        let example = &self.examples[piece.problem];
         let mut added = Progress::default();
         for (index, completion) in (piece.first..).zip(completions) {
             // One that is there belongs to a group that the file has a part of.
@@ -104,8 +108,9 @@ impl<'a> Completions<'a, Generations<'a>> {
         out: Option<&Path>,
         each: &'a mut dyn FnMut(&Value),
     ) -> Result<Self, Refusal> {
-        let done = vec![BTreeSet::new(); plan.sets[0].dataset.examples.len()];
+        let examples = &plan.sets[0].dataset.examples[..];
+        let done = vec![BTreeSet::new(); examples.len()];
         let out = out.map(|path| (path, OpenMode::ResumeOrStart));
-        Self::begin(plan, Generations { done, each }, out)
+        Self::begin(plan, Generations { examples, done, each }, out)
     }
 }

@@ -121,7 +121,7 @@ pub fn average(results: &[ProblemResult], seed: u64) -> Option<Estimate> {
 }
 
 pub struct Judge<'a> {
-    dataset: &'a Dataset,
+    pub(crate) dataset: &'a Dataset,
     grader: &'a dyn Grader,
     golds: Vec<Gold>,
     others: Option<Vec<Option<Gold>>>,
@@ -136,31 +136,20 @@ impl<'a> Judge<'a> {
         other: Option<&dyn Grader>,
         truncated: Truncated,
     ) -> Result<Self, Refusal> {
-        let gold = |(index, example): (usize, &Example)| {
+        let gold = |example: &Example| {
             gold_of(grader, example).map_err(|reason| {
-                let (answer, row, id) = (&example.answer, index + 1, &example.id);
+                let Example { answer, row, id, .. } = example;
                 let unread = format!("the grader cannot read the gold answer `{answer}`");
-                Refusal::input(format!("{unread} (row {row}, id {id}): {reason}"))
-                    .hint("correct or remove the row")
+                Refusal::input(format!("{unread} (row {row}, id {id}): {reason}")).hint(
+                    "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
+                )
             })
         };
-        let golds = dataset.examples.iter().enumerate().map(gold).collect::<Result<_, _>>()?;
+        let golds = dataset.examples.iter().map(gold).collect::<Result<_, _>>()?;
         let others = other.map(|grader| {
             dataset.examples.iter().map(|example| gold_of(grader, example).ok()).collect()
         });
         Ok(Self { dataset, grader, golds, others, truncated })
-    }
-
-    pub(crate) fn without_golds(
-        dataset: &'a Dataset,
-        grader: &'a dyn Grader,
-        truncated: Truncated,
-    ) -> Self {
-        Self { dataset, grader, golds: Vec::new(), others: None, truncated }
-    }
-
-    pub fn dataset(&self) -> &'a Dataset {
-        self.dataset
     }
 
     /// The judgement on a completion of a problem; `None` where it was cut off and is not judged (D27).

@@ -22,6 +22,9 @@ pub struct RawCompletion {
     pub milliseconds: u64,
     /// When it ended, in seconds since 1970.
     pub at: u64,
+    /// The server was given up on.
+    #[serde(skip)]
+    pub(crate) given_up: bool,
     /// Of a local model, its tokens.
     #[serde(skip)]
     pub(crate) drawn: Option<(Rollout, Details)>,

@@ -76,12 +76,12 @@ impl Summarise for Scores<'_> {
         settings
     }
 
-    fn read(&mut self, judges: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
+    fn read(&mut self, _: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
         let Some(set) = self.sets.iter().position(|set| set.name == line.benchmark) else {
             return Ok(());
         };
         let (index, result) = (line.problem, &line.result);
-        let same = judges[set].dataset().examples.get(index).is_some_and(|example| {
+        let same = self.sets[set].dataset.examples.get(index).is_some_and(|example| {
             example.id == result.id
                 && example.answer == result.gold
                 && result.completions.len() == self.sets[set].completions
@@ -117,13 +117,13 @@ impl Summarise for Scores<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<(Progress, Option<Piece>), Refusal> {
         let Piece { set, problem, .. } = piece;
-        let result = judge.grade(problem, completions)?;
+        let result = judges[set].grade(problem, completions)?;
         let line = Line { benchmark: self.sets[set].name.clone(), problem, result };
         if let Some(journal) = journal {
             journal.append(&line)?;

@@ -1,9 +1,11 @@
-//! Errors of an argument: its name, the expected and the given value.
+//! Arguments, and errors: of an argument, with its name, the expected and the given value; of the engine as `hapo.Error`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use hapo_cli::failure;
 use hapo_core::{Decimal, excerpt};
+use hapo_train::recipe::RecipeProblem;
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray, PyReadwriteArray, PyUntypedArray};
 use numpy::{PyArray, PyArrayMethods, PyUntypedArrayMethods, dtype};
@@ -83,4 +85,25 @@ fn typed<'a, 'py, T: Element, D: Dimension>(
 pub(crate) fn unknown<'a>(name: &str, got: &str, there: impl Iterator<Item = &'a str>) -> PyErr {
     let there: Vec<&str> = there.collect();
     value_error(name, format!("expected one of {}, got {:?}", there.join(", "), excerpt(got, 40)))
+}
+
+/// `hapo.Error` with the message, what to do about it and the recipe's key. `cause` is what a function of the user's
+/// raised.
+pub(crate) fn raised(py: Python<'_>, error: &anyhow::Error, cause: Option<PyErr>) -> PyErr {
+    let key = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(RecipeProblem { key, .. }) if !key.is_empty() => Some(key.clone()),
+        _ => None,
+    });
+    let made = py
+        .import("hapo._errors")
+        .and_then(|it| it.getattr("Error"))
+        .and_then(|it| it.call1((failure::message(error), failure::hint(error, "run_dir"), key)));
+    match made {
+        Ok(it) => {
+            let it = PyErr::from_value(it);
+            it.set_cause(py, cause);
+            it
+        }
+        Err(problem) => problem,
+    }
 }

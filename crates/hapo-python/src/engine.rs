@@ -26,8 +26,7 @@ use hapo_train::{
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use crate::arguments::{value_error, within, word};
-use crate::engine_error::raised;
+use crate::arguments::{raised, value_error, within, word};
 use crate::groups::{Group, arrays, getters};
 use crate::method::Method;
 use crate::python_method::{RawSpan, credit_of};

@@ -12,11 +12,8 @@
 )]
 
 mod arguments;
-mod command;
 mod decisions;
 mod engine;
-mod engine_error;
-mod grading;
 mod groups;
 mod losses;
 mod method;
@@ -31,19 +28,17 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _hapo {
     #[pymodule_export]
-    use crate::command::command;
-    #[pymodule_export]
     use crate::decisions::{advantages, decide, deviation, mean, teacher_weight};
     #[pymodule_export]
     use crate::engine::{Engine, Prompt, Rollout, group, order, task_rows};
-    #[pymodule_export]
-    use crate::grading::{check_gold, graders};
     #[pymodule_export]
     use crate::groups::{Group, Rng, Sampled};
     #[pymodule_export]
     use crate::losses::{divisor, policy_terms, teacher_terms};
     #[pymodule_export]
-    use crate::method::{Method, method_has_teacher, method_refusal, methods, operators};
+    use crate::method::{
+        Method, check_gold, graders, method_has_teacher, method_refusal, methods, operators,
+    };
     #[pymodule_export]
     use crate::python_method::{register_method, span_loss, trial_groups};
     #[pymodule_export]
@@ -51,7 +46,7 @@ mod _hapo {
     #[pymodule_export]
     use crate::schedule::Schedule;
     #[pymodule_export]
-    use crate::train::train;
+    use crate::train::{command, train};
     #[pymodule_export]
     use verify_python::{judge_all, parse_one, read_answer, same_answer};
 

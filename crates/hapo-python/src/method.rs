@@ -1,4 +1,4 @@
-//! A method with its gate.
+//! A method with its gate, and what there is of methods, operators and graders.
 
 use hapo_core::{
     Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
@@ -181,4 +181,19 @@ pub(crate) fn methods() -> Vec<(&'static str, &'static str)> {
 #[pyfunction]
 pub(crate) fn operators() -> Vec<(&'static str, &'static str)> {
     OPERATORS.iter().map(|it| (it.name, it.summary)).collect()
+}
+
+/// Raises `ValueError` where a gold answer cannot be read, and says why.
+#[pyfunction]
+#[pyo3(signature = (gold, grader="math"))]
+pub(crate) fn check_gold(gold: &Bound<'_, PyAny>, grader: &str) -> PyResult<()> {
+    let gold = text("gold", gold)?;
+    let grader = hapo_verify::grader(grader).map_err(|problem| value_error("grader", problem))?;
+    hapo_verify::check_gold(grader, &gold).map_err(|problem| value_error("gold", problem))
+}
+
+/// The graders there are: name and one line.
+#[pyfunction]
+pub(crate) fn graders() -> Vec<(&'static str, &'static str)> {
+    hapo_verify::GRADERS.iter().map(|it| (it.name(), it.summary())).collect()
 }

@@ -103,7 +103,19 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
 
 fn method_of(name: &'static str, built: Built) -> PyResult<Method> {
     let (grows, mixes, remembers) = built.hooks;
-    let (plan, needs) = (plan_of(&built)?, needs_of(&built));
+    let plan = plan_of(&built)?;
+    let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
+        built.needs;
+    let needs = Needs {
+        parts,
+        prefixes,
+        hints,
+        reference,
+        memory,
+        traces,
+        scores_members: entropies,
+        ..Needs::ROLLOUTS
+    };
     let method = Arc::new(PythonMethod {
         name,
         object: built.object,
@@ -153,21 +165,6 @@ fn plan_of(built: &Built) -> PyResult<Plan> {
     };
     let slot: SlotRule = word("plan.slot", slot)?;
     Ok(Plan { gate, slot, can_be_gated: *can_be_gated, teacher_apart: *teacher_apart })
-}
-
-fn needs_of(built: &Built) -> Needs {
-    let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
-        built.needs;
-    Needs {
-        parts,
-        prefixes,
-        hints,
-        reference,
-        memory,
-        traces,
-        scores_members: entropies,
-        ..Needs::ROLLOUTS
-    }
 }
 
 impl PythonMethod {

@@ -1,5 +1,7 @@
-//! Runs of recipes inside a Python process.
+//! The command `hapo`, and runs of recipes inside a Python process.
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +19,19 @@ use hapo_train::{
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-use crate::engine_error::raised;
+use crate::arguments::raised;
 use crate::python_method::{builder, take_cause, take_interrupt};
+
+/// Runs the command with these arguments, the program's name first, and gives its exit code.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| {
+        let code = hapo_cli::run(arguments);
+        // A program of Rust's does so when it ends; a reader that is gone has seen what it wanted.
+        let _ = std::io::stdout().flush();
+        code
+    })
+}
 
 #[derive(FromPyObject)]
 pub(crate) struct Request {

@@ -25,11 +25,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
-    Estimate {
-        mean: f64,
-        low: f64,
-        high: f64,
-    },
+    Estimate { mean: f64, low: f64, high: f64 },
     Number(f64),
     Text(String),
 }

@@ -1,11 +1,11 @@
 //! Many runs, a line each.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use hapo_core::Refusal;
 use hapo_run::RunFolder;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::folder::{self, Run, State};
 
@@ -13,8 +13,8 @@ use crate::folder::{self, Run, State};
 pub struct RunLine {
     /// As much of its path as tells it from the others.
     pub name: String,
-    #[serde(serialize_with = "as_text")]
-    pub path: PathBuf,
+    /// As text: a path that is no UTF-8 has no JSON.
+    pub path: String,
     pub method: Option<String>,
     pub steps: u64,
     pub planned: Option<u64>,
@@ -50,7 +50,7 @@ fn line(run: &Run) -> RunLine {
     let looks = run.evaluations();
     RunLine {
         name: run.name.clone(),
-        path: run.path.clone(),
+        path: run.path.display().to_string(),
         method: run.text("method").map(str::to_owned),
         steps: run.columns.steps().last().map_or(0, |it| *it as u64),
         planned: run.planned(),
@@ -64,9 +64,4 @@ fn line(run: &Run) -> RunLine {
         seconds_ago: age.map(|it| it.as_secs()),
         unreadable: run.unreadable.clone(),
     }
-}
-
-/// A path that is no UTF-8 has no JSON of its own.
-fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&path.display())
 }

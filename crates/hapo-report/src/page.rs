@@ -78,7 +78,7 @@ fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) 
                 continue;
             }
         };
-        let block = packed(&serde_json::to_vec(&read).expect("rollouts are plain data"));
+        let block = packed(read.to_string().as_bytes());
         if text.len() + block.len() > room {
             continue;
         }

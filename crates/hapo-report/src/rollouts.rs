@@ -4,137 +4,90 @@
 //! extracted answer and the deciding rule. The price: another version of the grader may explain a verdict that it would
 //! not give; the page marks such differences.
 
-use hapo_core::{Refusal, Verdict};
-use hapo_run::{Role, RolloutLine, RunFolder, each_rollout};
-use hapo_verify::{Extracting, Extraction};
-use serde::{Serialize, Serializer};
+use hapo_core::Refusal;
+use hapo_run::{RolloutLine, RunFolder, each_rollout};
+use hapo_verify::{Extracting, Extraction, Gold};
+use serde_json::{Value, json};
 
 use crate::folder::Run;
 
 const GROUPS: usize = 16;
 const COMPLETION_BYTES: usize = 2 << 20;
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct StepRollouts {
-    pub(crate) step: u64,
-    /// Groups of the step; `groups` may be a sample of them.
-    pub(crate) groups_total: usize,
-    pub(crate) groups: Vec<Group>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Group {
-    pub(crate) prompt_id: u64,
-    pub(crate) id: String,
-    pub(crate) problem: String,
-    pub(crate) answer: String,
-    /// The prompt as the model reads it, where it is recorded.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) rendered: String,
-    pub(crate) injected: bool,
-    pub(crate) members: Vec<Member>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Member {
-    pub(crate) slot: usize,
-    pub(crate) role: Role,
-    pub(crate) completion: String,
-    /// Bytes of the whole completion, where the page carries its beginning alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cut_from: Option<usize>,
-    pub(crate) tokens: usize,
-    /// Mean log-probability of its tokens under the weights that sampled it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mean_log_prob: Option<f64>,
-    pub(crate) ended: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) advantage: Option<f64>,
-    /// The reward, if it differs from the verdict's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reward: Option<f64>,
-    /// As recorded.
-    #[serde(flatten)]
-    pub(crate) verdict: Verdict,
-    /// The grader's explanation, from a second run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) why: Option<Why>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Why {
-    #[serde(serialize_with = "as_name")]
-    verdict: hapo_verify::Verdict,
-    extracted: Option<String>,
-    answer_read: String,
-    gold_read: String,
-    rule: String,
-}
-
-/// Reads the rollouts of a step: at most [`GROUPS`] groups, chosen evenly, the injected ones first.
-pub(crate) fn read(run: &Run, step: u64) -> Result<StepRollouts, Refusal> {
-    let mut all: Vec<Group> = Vec::new();
+/// The rollouts of a step as the page's script reads them: at most [`GROUPS`] groups, chosen evenly, the injected ones
+/// first.
+pub(crate) fn read(run: &Run, step: u64) -> Result<Value, Refusal> {
+    let mut all: Vec<Vec<RolloutLine>> = Vec::new();
     each_rollout(&RunFolder(&run.path).rollouts_of(step), |line| {
-        let of_group = |it: &Group| it.prompt_id == line.prompt_id && it.id == line.id;
-        if !all.last().is_some_and(of_group) {
-            all.push(Group {
-                prompt_id: line.prompt_id,
-                id: line.id.clone(),
-                problem: line.problem.clone(),
-                answer: line.answer.clone(),
-                rendered: line.rendered.clone(),
-                injected: line.injected,
-                members: Vec::new(),
-            });
+        let of_group =
+            |it: &&mut Vec<RolloutLine>| it[0].prompt_id == line.prompt_id && it[0].id == line.id;
+        match all.last_mut().filter(of_group) {
+            Some(group) => group.push(line),
+            None => all.push(vec![line]),
         }
-        let group = all.last_mut().expect("one was pushed");
-        group.members.push(member(line));
     })
     .map_err(|it| {
         Refusal::machine(format!("the rollouts of step {step} cannot be read")).source(it)
     })?;
-    let groups_total = all.len();
-    let injected: Vec<bool> = all.iter().map(|it| it.injected).collect();
-    let mut chosen = choose(&injected, GROUPS).into_iter().peekable();
-    let mut at = 0..;
-    all.retain(|_| chosen.next_if_eq(&at.next().expect("endless")).is_some());
-    explain(run, &mut all);
-    Ok(StepRollouts { step, groups_total, groups: all })
+    let injected: Vec<bool> = all.iter().map(|it| it[0].injected).collect();
+    let grader = run.text("data.grader").and_then(|it| hapo_verify::grader(it).ok());
+    let rule = Extraction::ALL.iter().find(|rule| Some(rule.0) == run.text("data.extraction"));
+    let grader = grader.zip(rule).map(|(grader, rule)| Extracting::new(grader, rule.1));
+    let grades_cut = run.text("data.truncated") == Some("grade");
+    let groups = choose(&injected, GROUPS).into_iter().map(|at| {
+        let (members, first) = (&all[at], &all[at][0]);
+        let gold = grader.as_ref().and_then(|it| Gold::new(it, &first.answer).ok());
+        let members = members.iter().map(|it| {
+            let is_judged = it.ended || grades_cut;
+            member(it, gold.as_ref().filter(|_| is_judged))
+        });
+        json!({
+            "prompt_id": first.prompt_id, "id": first.id, "problem": first.problem,
+            "answer": first.answer, "rendered": first.rendered, "injected": first.injected,
+            "members": members.collect::<Vec<Value>>(),
+        })
+    });
+    Ok(json!({ "step": step, "groups_total": all.len(), "groups": groups.collect::<Vec<Value>>() }))
 }
 
-fn member(line: RolloutLine) -> Member {
-    let mut completion = line.completion;
-    let bytes = completion.len();
-    if bytes > COMPLETION_BYTES {
-        let at = (0..=COMPLETION_BYTES).rev().find(|it| completion.is_char_boundary(*it));
-        completion.truncate(at.unwrap_or(0));
+/// A member as it is recorded, with the explanation of a second run of the grader; `cut_from` has the bytes of a
+/// completion of which the page carries the beginning alone.
+fn member(line: &RolloutLine, gold: Option<&Gold>) -> Value {
+    let bytes = line.completion.len();
+    let end = line.completion.floor_char_boundary(COMPLETION_BYTES);
+    let completion = &line.completion[..end];
+    let why = gold.filter(|_| end == bytes).map(|gold| {
+        let it = gold.judge(completion);
+        json!({
+            "verdict": it.verdict.name(), "extracted": it.extracted, "answer_read": it.answer_read,
+            "gold_read": it.gold_read, "rule": it.reason,
+        })
+    });
+    let mut member = json!({
+        "slot": line.slot, "role": line.role, "completion": completion,
+        "tokens": line.tokens.len(), "ended": line.ended,
+    });
+    let where_known = [
+        ("cut_from", (end < bytes).then(|| json!(bytes))),
+        ("mean_log_prob", mean(&line.log_probs).map(Value::from)),
+        ("advantage", line.advantage.map(Value::from)),
+        ("reward", line.reward.map(Value::from)),
+        ("why", why),
+    ];
+    for (name, value) in where_known {
+        if let Some(value) = value {
+            member[name] = value;
+        }
     }
-    Member {
-        slot: line.slot,
-        role: line.role,
-        cut_from: (completion.len() < bytes).then_some(bytes),
-        completion,
-        tokens: line.tokens.len(),
-        mean_log_prob: mean(&line.log_probs),
-        ended: line.ended,
-        advantage: line.advantage,
-        reward: line.reward,
-        verdict: line.verdict,
-        why: None,
+    if let (Value::Object(member), Value::Object(verdict)) = (&mut member, json!(line.verdict)) {
+        member.extend(verdict);
     }
+    member
 }
 
 fn mean(log_probs: &[f32]) -> Option<f64> {
     let sum: f64 = log_probs.iter().map(|it| f64::from(*it)).sum();
     (!log_probs.is_empty()).then(|| sum / log_probs.len() as f64)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn as_name<S: Serializer>(
-    verdict: &hapo_verify::Verdict,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(verdict.name())
 }
 
 /// Positions of at most `most` groups: injected ones fill up to half of them, the others the rest,
@@ -154,32 +107,6 @@ fn choose(injected: &[bool], most: usize) -> Vec<usize> {
     chosen.extend(spread(&without, n_without));
     chosen.sort_unstable();
     chosen
-}
-
-/// Runs the run's grader again for its answers and reasons.
-fn explain(run: &Run, groups: &mut [Group]) {
-    let grader = run.text("data.grader").map(hapo_verify::grader);
-    let rule = Extraction::ALL.iter().find(|rule| Some(rule.0) == run.text("data.extraction"));
-    let (Some(Ok(grader)), Some((_, rule))) = (grader, rule) else {
-        return;
-    };
-    let grader = Extracting::new(grader, *rule);
-    let judged = |it: &Member| it.ended || run.text("data.truncated") == Some("grade");
-    for group in groups {
-        let Ok(gold) = hapo_verify::Gold::new(&grader, &group.answer) else {
-            continue;
-        };
-        for it in group.members.iter_mut().filter(|it| it.cut_from.is_none() && judged(it)) {
-            let judgement = gold.judge(&it.completion);
-            it.why = Some(Why {
-                verdict: judgement.verdict,
-                extracted: judgement.extracted,
-                answer_read: judgement.answer_read,
-                gold_read: judgement.gold_read,
-                rule: judgement.reason.into_owned(),
-            });
-        }
-    }
 }
 
 #[cfg(test)]
@@ -203,16 +130,12 @@ mod tests {
 
     #[test]
     fn a_long_completion_is_cut_between_characters() {
-        let it = member(RolloutLine {
-            completion: "é".repeat(COMPLETION_BYTES),
-            ..RolloutLine::default()
-        });
-        assert_eq!(it.completion.len(), COMPLETION_BYTES);
-        assert_eq!(it.cut_from, Some(2 * COMPLETION_BYTES));
-        let odd = member(RolloutLine {
-            completion: format!("a{}", "é".repeat(COMPLETION_BYTES)),
-            ..RolloutLine::default()
-        });
-        assert_eq!(odd.completion.len(), COMPLETION_BYTES - 1);
+        let cut = |completion: String| {
+            let it = member(&RolloutLine { completion, ..RolloutLine::default() }, None);
+            (it["completion"].as_str().unwrap().len(), it["cut_from"].as_u64().unwrap() as usize)
+        };
+        let whole = COMPLETION_BYTES;
+        assert_eq!(cut("é".repeat(whole)), (whole, 2 * whole));
+        assert_eq!(cut(format!("a{}", "é".repeat(whole))), (whole - 1, 2 * whole + 1));
     }
 }

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at, if_there};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::files::write_atomically;
 
 /// A run folder by its path. It need not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ impl RunFolder<'_> {
         Ok(metrics.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect())
     }
 
-    /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
+    /// Why the run has ended before its last step, an [`EarlyEnd`].
     pub fn early_end(self) -> PathBuf {
         self.0.join("ended.json")
     }
@@ -132,6 +135,30 @@ impl RunFolder<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The early end of a run that needs no further step: `ended.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyEnd {
+    pub step: u64,
+    pub because: String,
+}
+
+impl EarlyEnd {
+    pub fn write(&self, folder: RunFolder<'_>) -> Result<(), Refusal> {
+        let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
+        write_atomically(&folder.early_end(), &json)
+    }
+
+    pub fn read(folder: RunFolder<'_>) -> Result<Option<Self>, Refusal> {
+        read_json(&folder.early_end())
+    }
+
+    /// Forgets it: the run continues.
+    pub fn forget(folder: RunFolder<'_>) -> Result<(), Refusal> {
+        let path = folder.early_end();
+        if_there(&path, fs::remove_file(&path)).map(drop)
     }
 }
 

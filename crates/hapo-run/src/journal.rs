@@ -81,7 +81,9 @@ impl Journal {
             .append(true)
             .open(path)
             .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => nothing_to_resume(path, NOT_BEGUN),
+                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
+                    nothing_to_resume(path, NOT_BEGUN)
+                }
                 _ => Refusal::io("open", path)(source),
             })?;
         lock(&file, path, Duration::ZERO)?;

@@ -6,7 +6,6 @@
 
 mod columns;
 mod duration;
-mod early_end;
 mod files;
 mod flat;
 mod folder;
@@ -20,10 +19,9 @@ mod rollouts;
 
 pub use columns::Columns;
 pub use duration::duration;
-pub use early_end::EarlyEnd;
 pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::{Cause, ResponseShares};
-pub use folder::{RunFolder, entries, read_json};
+pub use folder::{EarlyEnd, RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::{Change, changes, held_out_metric, nothing_learned};
 pub use lock::{Busy, Lock, is_locked};

@@ -20,7 +20,9 @@ pub struct Busy(PathBuf);
 
 impl Busy {
     fn refusal(path: &Path) -> Refusal {
-        Refusal::machine("").source(Self(path.to_owned())).hint("wait for it, or choose another output")
+        Refusal::machine("")
+            .source(Self(path.to_owned()))
+            .hint("wait for it, or choose another output")
     }
 }
 

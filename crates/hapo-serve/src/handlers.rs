@@ -14,7 +14,7 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::Stream;
-use hapo_sampler::{EventKind, FinishReason, NewToken, ScoredToken};
+use hapo_sampler::{EventKind, FinishReason, NewToken};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -289,61 +289,44 @@ struct Answer {
     counted: Arc<Counted>,
 }
 
-enum Progress {
-    /// A request's prompt has its log-probabilities.
-    Scored(usize, Vec<ScoredToken>),
-    Choice(usize, EventKind),
-}
-
 impl Answer {
     fn is_whole(&self) -> bool {
         self.unscored == 0 && self.choices.iter().all(|it| it.finish.is_some())
     }
 
-    async fn next(&mut self) -> Result<Progress, ApiError> {
+    /// Adds the next event to its choices, and says which these are, and whether their prompt got its log-probabilities.
+    async fn next(&mut self) -> Result<(Range<usize>, bool), ApiError> {
         let mut event = self.events.recv().await;
         while let Some(WorkerEvent::Begun(version)) = event {
             self.version = version;
             event = self.events.recv().await;
         }
-        match event {
+        let chat_format = &self.served.chat_format;
+        let (index, event) = match event {
             Some(WorkerEvent::Event { request, completion, kind }) => {
-                if let EventKind::Token(_) = kind {
-                    self.usage.completion += 1;
-                    self.served.stats.completion_tokens.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(Progress::Choice(request * self.n + completion, kind))
+                (request * self.n + completion, kind)
             }
             Some(WorkerEvent::Scored { request, tokens }) => {
                 self.unscored -= 1;
-                Ok(Progress::Scored(request, tokens))
-            }
-            Some(WorkerEvent::Refused(error)) => Err(error.into()),
-            Some(WorkerEvent::Failed(cause)) => {
-                Err(ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, cause))
-            }
-            Some(WorkerEvent::Begun(_)) | None => Err(ended()),
-        }
-    }
-
-    /// Adds an event to its choices, and says which these are.
-    fn grow(&mut self, progress: Progress) -> Result<Range<usize>, ApiError> {
-        let chat_format = &self.served.chat_format;
-        let (index, event) = match progress {
-            Progress::Choice(index, event) => (index, event),
-            Progress::Scored(request, tokens) => {
                 let changed = request * self.n..(request + 1) * self.n;
                 for choice in &mut self.choices[changed.clone()] {
                     if let Some(it) = &mut choice.log_probs {
                         it.push_prompt(&chat_format.tokenizer, &tokens)?;
                     }
                 }
-                return Ok(changed);
+                return Ok((changed, true));
             }
+            Some(WorkerEvent::Refused(error)) => return Err(error.into()),
+            Some(WorkerEvent::Failed(cause)) => {
+                return Err(ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, cause));
+            }
+            Some(WorkerEvent::Begun(_)) | None => return Err(ended()),
         };
         let choice = &mut self.choices[index];
         match event {
             EventKind::Token(NewToken { drawn, text, top }) => {
+                self.usage.completion += 1;
+                self.served.stats.completion_tokens.fetch_add(1, Ordering::Relaxed);
                 // A chat tells nothing of its end token, which is no part of its text.
                 let is_chat = self.envelope.endpoint == Endpoint::Chat;
                 let is_told = !(is_chat && chat_format.stop.contains(&drawn.token));
@@ -363,13 +346,12 @@ impl Answer {
                 choice.finish = Some(reason);
             }
         }
-        Ok(index..index + 1)
+        Ok((index..index + 1, false))
     }
 
     async fn whole(mut self) -> Result<Response, ApiError> {
         while !self.is_whole() {
-            let progress = self.next().await?;
-            self.grow(progress)?;
+            self.next().await?;
         }
         self.counted.ended_with(StatusCode::OK);
         let envelope = &self.envelope;
@@ -385,7 +367,7 @@ impl Answer {
     async fn stream(mut self, tells_usage: bool) -> Result<Response, ApiError> {
         // A request that the engine refuses still gets its status.
         let echoes = self.echoes();
-        let first = if self.is_whole() { None } else { Some(self.next().await?) };
+        let first = if self.is_whole() { Vec::new() } else { self.pieces().await? };
         let events = self.events(echoes, first, tells_usage);
         Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
     }
@@ -393,7 +375,7 @@ impl Answer {
     fn events(
         mut self,
         echoes: Vec<Value>,
-        mut first: Option<Progress>,
+        first: Vec<Value>,
         tells_usage: bool,
     ) -> impl Stream<Item = Result<SseEvent, Infallible>> {
         async_stream::stream! {
@@ -410,15 +392,11 @@ impl Answer {
                     yield data(chunk(&self.envelope, &[it]));
                 }
             }
-            for it in echoes {
+            for it in echoes.into_iter().chain(first) {
                 yield data(chunk(&self.envelope, &[it]));
             }
-            while first.is_some() || !self.is_whole() {
-                let progress = match first.take() {
-                    Some(it) => Ok(it),
-                    None => self.next().await,
-                };
-                match progress.and_then(|it| self.pieces(it)) {
+            while !self.is_whole() {
+                match self.pieces().await {
                     Ok(pieces) => for it in pieces {
                         yield data(chunk(&self.envelope, &[it]));
                     },
@@ -449,10 +427,10 @@ impl Answer {
         echoed.map(|(index, text)| self.envelope.piece(index, Some(&text), None, None)).collect()
     }
 
-    fn pieces(&mut self, progress: Progress) -> Result<Vec<Value>, ApiError> {
-        let is_scored = matches!(progress, Progress::Scored(..));
+    async fn pieces(&mut self) -> Result<Vec<Value>, ApiError> {
+        let (changed, is_scored) = self.next().await?;
         let mut pieces = Vec::new();
-        for index in self.grow(progress)? {
+        for index in changed {
             let choice = &mut self.choices[index];
             let text = std::mem::take(&mut choice.text);
             let log_probs = choice.log_probs.as_mut().and_then(LogProbs::take);

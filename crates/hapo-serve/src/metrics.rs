@@ -82,37 +82,32 @@ impl Stats {
 
     pub(crate) fn prometheus(&self) -> String {
         let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, String)]| {
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            for (labels, value) in lines {
-                let _ = writeln!(text, "{name}{labels} {value}");
-            }
-        };
-        let one = |value: String| [(String::new(), value)];
-        let gauge = |it: &AtomicUsize| one(it.load(Ordering::Relaxed).to_string());
-        let counter = |it: &AtomicU64| one(it.load(Ordering::Relaxed).to_string());
+        head(&mut text, "hapo_requests_total", "counter", "Requests answered.");
         let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-        let answered: Vec<_> = answered
-            .iter()
-            .map(|((endpoint, status), n)| {
-                (format!("{{endpoint=\"{endpoint}\",status=\"{status}\"}}"), n.to_string())
-            })
-            .collect();
-        family("hapo_requests_total", "counter", "Requests answered.", &answered);
-        let help = "Tokens of the prompts of requests.";
-        family("hapo_prompt_tokens_total", "counter", help, &counter(&self.prompt_tokens));
-        let help = "Tokens generated.";
-        family("hapo_completion_tokens_total", "counter", help, &counter(&self.completion_tokens));
-        let help = "Sequences that get a token per step.";
-        family("hapo_sequences_running", "gauge", help, &gauge(&self.running));
-        let help = "Sequences that wait for a slot.";
-        family("hapo_sequences_waiting", "gauge", help, &gauge(&self.waiting));
-        let up = u8::from(!self.is_dead.load(Ordering::Relaxed));
-        family("hapo_up", "gauge", "Whether the engine works.", &one(up.to_string()));
+        for ((endpoint, status), n) in answered.iter() {
+            let labels = format!("endpoint=\"{endpoint}\",status=\"{status}\"");
+            let _ = writeln!(text, "hapo_requests_total{{{labels}}} {n}");
+        }
+        let size = |it: &AtomicUsize| it.load(Ordering::Relaxed) as u64;
+        let count = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        let (prompts, completions) = (count(&self.prompt_tokens), count(&self.completion_tokens));
+        let (running, waiting) = (size(&self.running), size(&self.waiting));
+        let up = u64::from(!self.is_dead.load(Ordering::Relaxed));
+        for (name, kind, help, value) in [
+            ("prompt_tokens_total", "counter", "Tokens of the prompts of requests.", prompts),
+            ("completion_tokens_total", "counter", "Tokens generated.", completions),
+            ("sequences_running", "gauge", "Sequences that get a token per step.", running),
+            ("sequences_waiting", "gauge", "Sequences that wait for a slot.", waiting),
+            ("up", "gauge", "Whether the engine works.", up),
+        ] {
+            let name = format!("hapo_{name}");
+            head(&mut text, &name, kind, help);
+            let _ = writeln!(text, "{name} {value}");
+        }
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let name = "hapo_request_seconds";
         let help = "Time from the head of a request to the end of its answer.";
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        head(&mut text, name, "histogram", help);
         for (endpoint, it) in times.iter() {
             let label = format!("endpoint=\"{endpoint}\"");
             for (bound, within) in BOUNDS.iter().zip(it.within) {
@@ -124,4 +119,8 @@ impl Stats {
         }
         text
     }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }

@@ -28,8 +28,7 @@ use anyhow::Result;
 use hapo_cli::ProgressObserver;
 use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
-use hapo_cli::support::arguments::count;
-use hapo_cli::support::overrides::OverrideArgs;
+use hapo_cli::support::arguments::{OverrideArgs, count};
 use hapo_cli::support::{hub, interrupt};
 use hapo_train::{Observer, ReadAs};
 

@@ -82,7 +82,9 @@ fn talk<D: Device>(
     let mut lines = std::io::stdin().lock().lines();
     for turn in 0.. {
         if is_terminal {
-            eprint_prompt();
+            let mut out = std::io::stderr();
+            // A closed terminal ends the conversation at the next line.
+            let _ = write!(out, "> ").and_then(|()| out.flush());
         }
         let Some(line) = lines.next() else { break };
         let line = line.map_err(|it| {
@@ -100,12 +102,6 @@ fn talk<D: Device>(
         errln!();
     }
     Ok(())
-}
-
-fn eprint_prompt() {
-    let mut out = std::io::stderr();
-    // A closed terminal ends the conversation at the next line.
-    let _ = write!(out, "> ").and_then(|()| out.flush());
 }
 
 struct Answerer<'a, D: Device> {

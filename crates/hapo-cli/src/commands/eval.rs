@@ -8,9 +8,9 @@ use hapo_core::{Truncated, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    Client, Completions, Estimate, Layout, LocalModel, LocalSampling, Plan,
-    ProblemSets, Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare,
-    counterpart, gold_of, unsuited,
+    Client, Completions, Estimate, Judge, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
+    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
+    unsuited,
 };
 use hapo_kernels::Device;
 use hapo_train::ChosenTemplate;
@@ -207,7 +207,7 @@ impl Args {
         };
         let local = LocalSampling {
             max_sequences: self.max_sequences,
-            ..self.kv.local(self.device.compute)
+            ..self.kv.local(self.device.compute.or_f32())
         };
         let (completions, truncated, other) = (self.k, self.truncated, counterpart(&grader));
         let plan = Plan { sets, sampling, local, completions, grader, other, truncated };
@@ -292,21 +292,7 @@ fn sample<D: Device>(
 
 /// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
 fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
-    for it in &dataset.examples {
-        let Err(reason) = gold_of(grader, it) else {
-            continue;
-        };
-        return Err(bad_input(
-            format!(
-                "the grader cannot read the gold answer `{}`: {reason} (row {}, id {}, {})",
-                it.answer,
-                it.row,
-                it.id,
-                file.display()
-            ),
-            "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
-        ));
-    }
+    Judge::new(dataset, grader, None, Truncated::Wrong).map_err(|it| it.at(file.display()))?;
     let golds = dataset.examples.iter().map(|it| it.answer.as_str());
     if let Some(it) = unsuited(grader.name(), golds) {
         errln!("warning: {it}");

@@ -7,8 +7,7 @@ use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use hapo_data::{Dataset, Example};
 use hapo_eval::{
-    Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm,
-    Sampling,
+    Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm, Sampling,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
@@ -53,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Least probability of a token, as a fraction of the likeliest one's; 0 = all
-    #[arg(long, default_value_t = 0.0, value_parser = number(0.0..=1.0, "a number in [0, 1]"))]
+    #[arg(long, default_value_t = 0.0, value_parser = number(0.0_f32..=1.0, "a number in [0, 1]"))]
     min_p: f32,
     /// End a completion where its text contains this string; may be given several times
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
@@ -128,7 +127,7 @@ impl Args {
             max_sequences: 64,
             truncation: Truncation { top_k: self.top_k, min_p: self.min_p, ..Truncation::NONE },
             stop: self.stop.clone(),
-            ..self.kv.local(self.device.compute)
+            ..self.kv.local(self.device.compute.or_f32())
         };
         let completions = Some(self.completions);
         Plan { local, completions, ..Plan::new(vec![set], sampling, scoring::grader()) }

@@ -1,14 +1,15 @@
 //! `hapo logprobs`: log-probabilities of token sequences.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
 use hapo_kernels::Device;
 use hapo_model::{Model, Tape};
 use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::failure::bad_input;
 use crate::support::device::DeviceArg;
@@ -53,67 +54,50 @@ struct Scored {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let lines = read(&args.input)?;
-    let wanted = Wanted { greedy: args.greedy, logits: args.logits };
-    let named = args.model.named();
+    let (lines, named) = (read(&args.input)?, args.model.named());
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| print(
-        named, &lines, wanted, device
+        named, &lines, args, device
     ))
-}
-
-#[derive(Clone, Copy)]
-struct Wanted {
-    greedy: usize,
-    logits: bool,
 }
 
 /// A sequence, and where it is in the input.
 type Sequence = (String, Vec<u32>);
 
 fn read(input: &Path) -> Result<Vec<Sequence>> {
-    let name = input.display().to_string();
-    let source: Box<dyn Read> = if name == "-" {
-        Box::new(std::io::stdin())
+    let rows: Box<dyn Iterator<Item = _>> = if input == Path::new("-") {
+        Box::new(hapo_data::json_lines(BufReader::new(std::io::stdin()), "standard input"))
     } else {
-        Box::new(std::fs::File::open(input).map_err(|it| {
-            bad_input(
-                format!("cannot read {name}: {it}"),
-                "name a JSONL file, or - for standard input",
-            )
-        })?)
+        Box::new(hapo_data::json_rows(input)?)
     };
-    let mut sequences = Vec::new();
-    for (index, line) in BufReader::new(source).lines().enumerate() {
-        let line = line.with_context(|| format!("cannot read {name}"))?;
-        if line.trim().is_empty() {
-            continue;
+    let sequence = |(index, row): (usize, Result<Result<_, String>, _>)| {
+        let location = format!("{}: row {}", input.display(), index + 1);
+        let ids = row?
+            .and_then(|it| serde_json::from_value(Value::Object(it)).map_err(|it| it.to_string()));
+        match ids {
+            Ok(Line { input_ids }) if !input_ids.is_empty() => Ok((location, input_ids)),
+            Ok(_) => {
+                let empty = format!("{location}: input_ids is empty");
+                Err(bad_input(empty, "expected at least one id"))
+            }
+            Err(it) => {
+                Err(bad_input(format!("{location}: {it}"), "expected {\"input_ids\": [ids]}"))
+            }
         }
-        let location = format!("{name}:{}", index + 1);
-        let parsed: Line = serde_json::from_str(&line).map_err(|it| {
-            bad_input(format!("{location}: {it}"), "expected {\"input_ids\": [ids]}")
-        })?;
-        if parsed.input_ids.is_empty() {
-            return Err(bad_input(
-                format!("{location}: input_ids is empty"),
-                "expected at least one id",
-            ));
-        }
-        sequences.push((location, parsed.input_ids));
-    }
-    Ok(sequences)
+    };
+    rows.enumerate().map(sequence).collect()
 }
 
 fn print<D: Device>(
     named: model::Named<'_>,
     sequences: &[Sequence],
-    wanted: Wanted,
+    args: &Args,
     device: D,
 ) -> Result<()> {
     let longest = sequences.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = model::open_beside(named, longest + wanted.greedy, device)?;
+    let loaded = model::open_by(hapo_train::open_frozen_on, named, longest + args.greedy, device)?;
     let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
     for (location, ids) in sequences {
-        let scored = score(&loaded.model, &mut tape, ids, wanted).map_err(|it| {
+        let scored = score(&loaded.model, &mut tape, ids, args).map_err(|it| {
             bad_input(format!("{location}: {it}"), "ids are those of the model's tokenizer")
         })?;
         outln!("{}", serde_json::to_string(&scored)?);
@@ -125,7 +109,7 @@ fn score<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
     ids: &[u32],
-    wanted: Wanted,
+    args: &Args,
 ) -> Result<Scored> {
     let logits = tape.logits(model, ids)?;
     let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
@@ -137,11 +121,11 @@ fn score<D: Device>(
     Ok(Scored {
         logprobs: (1..ids.len()).map(log_prob).collect(),
         entropy: stats.iter().map(|it| it.entropy).collect(),
-        greedy: match wanted.greedy {
+        greedy: match args.greedy {
             0 => Vec::new(),
             n => greedy(model, ids, n)?,
         },
-        logits: (wanted.logits).then(|| rows.iter().map(|it| it.to_vec()).collect()),
+        logits: args.logits.then(|| rows.iter().map(|it| it.to_vec()).collect()),
     })
 }
 

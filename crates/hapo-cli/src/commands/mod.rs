@@ -3,7 +3,6 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod data;
-pub(crate) mod demonstration;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod export;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_kernels::Compute;
+use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of_model, estimate};
 use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
-use crate::support::arguments::number;
+use crate::support::arguments::{OverrideArgs, number};
 use crate::support::device::ComputeArg;
-use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, machine};
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let overrides = args.overrides.computing(args.compute);
+    let overrides = args.overrides.computing(args.compute.set());
     let stages = Recipe::load_stages(&args.recipe, &overrides)?;
     let gpu = |compute| match args.device.as_str() {
         "cpu" => Ok(None),
@@ -204,14 +204,4 @@ fn grouped(value: u64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
-        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} days", s / 86400.0),
-    }
 }

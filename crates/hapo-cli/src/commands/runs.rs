@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outln!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
     }
     if let Some(latest) = runs.first() {
-        errln!("to see the latest: hapo report {}", latest.path.display());
+        errln!("to see the latest: hapo report {}", latest.path);
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `hapo serve`: a model behind an `OpenAI`-compatible interface.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hapo_core::found_at;
-use hapo_kernels::{Device, NumberFormat};
+use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
@@ -62,28 +61,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
-    let plan = ServePlan {
-        model: args.model.named(),
-        template: model::template(asked, args.model.named())?,
-        host: &args.host,
-        port: args.port,
-        kv_dtype: args.kv.kv_dtype,
-        verbose: args.device.verbose,
-        weights_from: args.weights_from.as_deref(),
-        settings: args.settings(),
-    };
-    on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(plan, device))
-}
-
-struct ServePlan<'a> {
-    model: model::Named<'a>,
-    template: ChosenTemplate,
-    host: &'a str,
-    port: u16,
-    kv_dtype: NumberFormat,
-    verbose: bool,
-    weights_from: Option<&'a Path>,
-    settings: Settings,
+    let template = model::template(asked, args.model.named())?;
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(
+        args, &template, device
+    ))
 }
 
 impl Args {
@@ -110,15 +91,15 @@ impl Args {
     }
 }
 
-fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
-    let ServePlan { model, template, host, port, kv_dtype, verbose, weights_from, settings } = plan;
+fn serve<D: Device>(args: &Args, template: &ChosenTemplate, device: D) -> Result<()> {
+    let (settings, model, kv_dtype) = (args.settings(), args.model.named(), args.kv.kv_dtype);
     let context = settings.cache_tokens;
     let mut loaded = model::open_loaded(model, context, device.clone())?;
-    tell_start(verbose, &loaded.seconds);
+    tell_start(args.device.verbose, &loaded.seconds);
     loaded.model.round_keys_and_values_to(kv_dtype);
     let base = model.model.to_owned();
-    let new_weights = weights_from.map(|inside| NewWeights {
-        inside: inside.to_owned(),
+    let new_weights = args.weights_from.as_ref().map(|inside| NewWeights {
+        inside: inside.clone(),
         open: Box::new(move |folder: &Path| {
             let whole = folder.display().to_string();
             let config = folder.join("adapter_config.json");
@@ -138,12 +119,12 @@ fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let address = (host, port);
-        let listener = tokio::net::TcpListener::bind(address)
+        let (host, port) = (&*args.host, args.port);
+        let listener = tokio::net::TcpListener::bind((host, port))
             .await
             .with_context(|| format!("cannot listen on {host}:{port}"))?;
         let address = listener.local_addr()?;
-        if !is_loopback(address.ip()) {
+        if !address.ip().to_canonical().is_loopback() {
             errln!(
                 "warning: whoever reaches {address} can use the model; there is no authentication"
             );
@@ -154,10 +135,6 @@ fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
         hapo_serve::serve(served, chat_format, settings, listener, stopped()).await?;
         Ok(())
     })
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 fn unix_time() -> i64 {

@@ -20,10 +20,9 @@ use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
-use crate::support::arguments::one_of;
+use crate::support::arguments::{OverrideArgs, one_of};
 use crate::support::device::{DeviceArg, DeviceChoice, FORMATS};
 use crate::support::machine::ProductRates;
-use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, interrupt, machine};
 
 /// Train by a recipe.
@@ -70,7 +69,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if args.log == Log::Json {
         speak_json();
     }
-    let mut overrides = args.overrides.computing(args.device.compute);
+    let mut overrides = args.overrides.computing(args.device.compute.set());
     let mut stages = Recipe::load_stages(&args.recipe, &overrides)?;
     if args.device.compute.is_auto() {
         overrides.set.push(format!("compute={}", args.faster(&stages, threads)?));
@@ -139,7 +138,13 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     told?;
     let last = done.last().expect("a recipe has a stage");
     if args.json {
-        outln!("{}", json_of_stages(&done, stages.len()));
+        let mut json = last.json();
+        if stages.len() > 1 {
+            let all = done.iter().map(|it| (it.name.to_owned(), it.json()));
+            json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
+            json["finished"] = (last.outcome.finished && done.len() == stages.len()).into();
+        }
+        outln!("{json}");
     } else if args.log == Log::Json {
         // The events have said it.
     } else if !last.outcome.finished && !args.no_checkpoint {
@@ -194,13 +199,13 @@ impl Args {
 
     fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {
         let (name, steps) = (recipe.name(), recipe.steps());
-        let mut observer = ProgressObserver::new(name, steps, self.quiet, interrupt::flag()?);
-        if self.log == Log::Json {
-            observer.progress = StepProgress::json(name, steps);
-        }
-        observer.preflight = !self.quiet && !self.no_preflight;
-        observer.verbose = self.device.verbose;
-        Ok(observer)
+        let log = (!self.quiet).then_some(self.log);
+        Ok(ProgressObserver {
+            progress: StepProgress::new(name, steps, log),
+            preflight: !self.quiet && !self.no_preflight,
+            verbose: self.device.verbose,
+            stop: interrupt::flag()?,
+        })
     }
 }
 
@@ -296,36 +301,26 @@ impl Stage<'_> {
     }
 }
 
-/// The last stage that was run, with all that were run if the recipe has several.
-fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
-    let last = done.last().expect("a recipe has a stage");
-    let mut json = last.json();
-    if stages > 1 {
-        let all = done.iter().map(|it| (it.name.to_owned(), it.json()));
-        json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
-        json["finished"] = (last.outcome.finished && done.len() == stages).into();
-    }
-    json
-}
-
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let all = counted(outcome.steps, "step", "steps");
-    let Outcome { steps, checkpoint: Some(checkpoint), .. } = outcome else {
-        outln!("{name}: {all} done; no checkpoint was written");
-        return Ok(());
-    };
-    let checkpoint = checkpoint.display();
-    if let Some(why) = &outcome.stopped_early {
-        outln!("{name}: ended early after step {steps}: {why}; the model is in {checkpoint}");
-        return Ok(());
-    }
-    match (outcome.finished, outcome.steps_now) {
-        (true, 0) => {
-            outln!("{name}: {all} done before; nothing to do, the model is in {checkpoint}");
+    let (it, steps) = (outcome, outcome.steps);
+    let done = match (&it.checkpoint, &it.stopped_early) {
+        (None, _) => format!("{all} done; no checkpoint was written"),
+        (Some(folder), ended) => {
+            let folder = folder.display();
+            match ended {
+                Some(why) => {
+                    format!("ended early after step {steps}: {why}; the model is in {folder}")
+                }
+                None if !it.finished => format!("stopped after step {steps}; saved in {folder}"),
+                None if it.steps_now == 0 => {
+                    format!("{all} done before; nothing to do, the model is in {folder}")
+                }
+                None => format!("{all} done; the model is in {folder}"),
+            }
         }
-        (true, _) => outln!("{name}: {all} done; the model is in {checkpoint}"),
-        (false, _) => outln!("{name}: stopped after step {steps}; saved in {checkpoint}"),
-    }
+    };
+    outln!("{name}: {done}");
     Ok(())
 }
 
@@ -341,7 +336,7 @@ impl ProgressObserver {
     /// Of a run of `steps` steps; `stop` is set where the run should end after its step.
     pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
         Self {
-            progress: StepProgress::new(label, steps, quiet),
+            progress: StepProgress::new(label, steps, (!quiet).then_some(Log::Text)),
             stop,
             preflight: false,
             verbose: false,

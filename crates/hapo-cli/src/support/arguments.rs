@@ -14,16 +14,15 @@ use clap::builder::{
 use hapo_core::{Refusal, if_there};
 use hapo_data::{Columns, Dataset, Reading};
 use hapo_eval::{Client, LocalSampling, RetryPolicy};
-use hapo_kernels::NumberFormat;
+use hapo_kernels::{Compute, NumberFormat};
 use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::KvMemory;
-use hapo_train::ReadAs;
-use hapo_train::recipe::{KeyEntry, key_entries};
+use hapo_train::recipe::{KeyEntry, WrittenAs, key_entries};
+use hapo_train::{Overrides, ReadAs};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader};
 use serde_json::{Map, Value};
 
 use crate::failure::bad_input;
-use crate::support::device::ComputeArg;
 
 /// One of several values, by its name on the command line.
 pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
@@ -136,11 +135,11 @@ pub(crate) struct KvArgs {
 
 impl KvArgs {
     /// How a local model samples.
-    pub(crate) fn local(&self, compute: ComputeArg) -> LocalSampling {
+    pub(crate) fn local(&self, compute: Compute) -> LocalSampling {
         LocalSampling {
             kv_memory: self.kv_memory,
             kv_dtype: self.kv_dtype,
-            compute: compute.or_f32(),
+            compute,
             ..LocalSampling::default()
         }
     }
@@ -200,6 +199,35 @@ impl ServerArgs {
     }
 }
 
+/// The two flags of every command that reads a recipe.
+#[derive(clap::Args)]
+pub struct OverrideArgs {
+    /// Override a key: section.key=value
+    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = SETTINGS)]
+    set: Vec<String>,
+    /// Leave a key of the recipe out, before anything is set: section.key
+    #[arg(long, value_name = "KEY", hide_possible_values = true, value_parser = KEYS)]
+    unset: Vec<String>,
+}
+
+impl OverrideArgs {
+    /// With what the option for a recipe's `compute` sets.
+    pub(crate) fn computing(&self, compute: Option<String>) -> Overrides {
+        let mut overrides = self.overrides();
+        overrides.set.extend(compute);
+        overrides
+    }
+
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            set: self.set.clone(),
+            unset: self.unset.clone(),
+            written_as: WrittenAs { set: "--set", unset: "--unset" },
+            of_many: false,
+        }
+    }
+}
+
 /// Who judges, and the limits of a custom reward.
 #[derive(clap::Args)]
 pub(crate) struct GraderArgs {
@@ -216,7 +244,7 @@ pub(crate) struct GraderArgs {
     #[arg(long, default_value_t = 120.0, value_name = "SECONDS", value_parser = seconds(0.0))]
     reward_start_timeout: f64,
     /// Processes of a custom reward, or requests at once; 0 = one per core
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = number(0..=1024, "a number from 0 to 1024"))]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = number(0_usize..=1024, "a number from 0 to 1024"))]
     reward_workers: usize,
 }
 

@@ -8,4 +8,3 @@ pub mod hub;
 pub mod interrupt;
 pub mod machine;
 pub(crate) mod model;
-pub mod overrides;

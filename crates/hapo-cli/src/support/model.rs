@@ -173,16 +173,8 @@ pub(crate) fn open_loaded<D: Device>(
     Ok(loaded)
 }
 
-/// A model for sequences of `context` tokens, its adapter beside it as in training.
-pub(crate) fn open_beside<D: Device>(
-    named: Named<'_>,
-    context: usize,
-    device: D,
-) -> Result<LoadedModel<D>> {
-    open_by(hapo_train::open_frozen_on, named, context, device)
-}
-
-fn open_by<D: Device>(
+/// A model for sequences of `context` tokens, as `open` opens it, with its adapter beside it as in training.
+pub(crate) fn open_by<D: Device>(
     open: fn(&str, usize, D) -> hapo_train::Result<LoadedModel<D>>,
     named: Named<'_>,
     context: usize,

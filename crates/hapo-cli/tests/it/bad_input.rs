@@ -133,7 +133,7 @@ fn missing_files() {
         &refuse(dir.path(), &["logprobs", "--model", "builtin:base", "--input", "none.jsonl"]),
         &expect![[r#"
             error: cannot read none.jsonl: No such file or directory (os error 2)
-            hint: name a JSONL file, or - for standard input
+            hint: paths are relative to the current folder
         "#]],
     );
 }
@@ -246,7 +246,7 @@ fn ids_beyond_the_vocabulary() {
     check(
         &String::from_utf8(output.stderr).unwrap(),
         &expect![[r#"
-            error: ids.jsonl:2: token 99999 at row 1: the vocabulary has 64
+            error: ids.jsonl: row 2: token 99999 at row 1: the vocabulary has 64
             hint: ids are those of the model's tokenizer
         "#]],
     );

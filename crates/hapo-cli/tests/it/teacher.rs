@@ -185,10 +185,10 @@ fn bad_arguments_are_named() {
     };
     let url = ["--endpoint", "http://127.0.0.1:9/v1"];
     check(&["--endpoint", "localhost"], "error: endpoint `…`: expected an http(s) address");
-    check(&[url[0], url[1], "--attempts", "0"], "error: --attempts: expected at least 1, got 0");
+    check(&[url[0], url[1], "--attempts", "0"], "error: invalid value '0' for '--attempts <K>'");
     check(
         &[url[0], url[1], "--temperature", "NaN"],
-        "error: --temperature: expected a number from 0, got NaN",
+        "error: invalid value 'NaN' for '--temperature <TEMPERATURE>': expected a number from 0",
     );
     check(
         &[url[0], url[1], "--extra", "[]"],

@@ -113,7 +113,9 @@ impl Summarise for Traces<'_> {
         let prompts = self.done.len();
         if prompt >= prompts {
             let got = format!("an attempt at prompt {prompt} of {prompts}");
-            return Err(hapo_core::expected(Self::FORMAT.line).got(got).hint(Self::FORMAT.if_other));
+            return Err(hapo_core::expected(Self::FORMAT.line)
+                .got(got)
+                .hint(Self::FORMAT.if_other));
         }
         let judged = self.judge(&judges[0], prompt, &completion, span)?;
         // An attempt that failed may have been made again.
@@ -135,7 +137,7 @@ impl Summarise for Traces<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
@@ -148,7 +150,7 @@ impl Summarise for Traces<'_> {
             }
             let line = Line { prompt, attempt, completion };
             let span = journal.append(&line)?;
-            let judged = self.judge(judge, prompt, &line.completion, span)?;
+            let judged = self.judge(&judges[0], prompt, &line.completion, span)?;
             progress = progress.and(judged.outcome.progress());
             self.done[prompt].insert(attempt, judged);
             self.last_failure = line.completion.failed.or(self.last_failure.take());
@@ -185,7 +187,7 @@ impl Traces<'_> {
             Some(Some(Verdict::Wrong)) => Outcome::Wrong,
             Some(Some(Verdict::Unparsable(_))) => Outcome::Unparsable,
         };
-        let problem = &judge.dataset().examples[prompt].problem;
+        let problem = &judge.dataset.examples[prompt].problem;
         Ok(Attempt {
             outcome,
             leak: text.filter(|_| self.conditioned).and_then(|text| leak(text, problem)),

@@ -35,17 +35,14 @@ fn rules(rule: Rule, leaked: Leaked) -> Rules<'static> {
 
 fn completed(text: &str) -> RawCompletion {
     RawCompletion {
-        thought: None,
         text: Some(text.into()),
-        failed: None,
         finish_reason: Some("stop".into()),
-        served_by: None,
         prompt_tokens: Some(100),
         completion_tokens: Some(10),
         requests: 2,
         milliseconds: 5,
         at: 1,
-        drawn: None,
+        ..RawCompletion::default()
     }
 }
 

@@ -90,7 +90,8 @@ fn begin_again(
             "{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}",
             files.0.display()
         );
-        return Err(Refusal::input(problem).hint("restore the folder `checkpoints` from a copy, or choose another --run-dir"));
+        return Err(Refusal::input(problem)
+            .hint("restore the folder `checkpoints` from a copy, or choose another --run-dir"));
     }
     let again = match logged {
         0 => "it begins with step 1".to_owned(),

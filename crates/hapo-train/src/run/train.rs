@@ -516,7 +516,9 @@ impl Session<'_> {
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run()? {
         let problem = format!("{} already holds a run", run_dir.display());
-        return Err(Refusal::input(problem).hint("continue it with --resume, or choose another --run-dir"));
+        return Err(
+            Refusal::input(problem).hint("continue it with --resume, or choose another --run-dir")
+        );
     }
     Ok(())
 }

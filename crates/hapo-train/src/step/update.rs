@@ -72,7 +72,8 @@ pub(crate) fn update_once<D: Device>(
     for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
         if !value.is_finite() {
             let problem = format!("{what} is {value} at step {}", step.0);
-            return Err(Refusal::machine(problem).hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
+            return Err(Refusal::machine(problem)
+                .hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
         }
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
@@ -83,7 +84,8 @@ pub(crate) fn update_once<D: Device>(
             "the weights overflow in an update of step {}, at a learning rate of {learning_rate:e}",
             step.0
         );
-        return Err(Refusal::machine(problem).hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
+        return Err(Refusal::machine(problem)
+            .hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
     }
     Ok(numbers)
 }

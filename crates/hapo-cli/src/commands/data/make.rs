@@ -11,8 +11,7 @@ use hapo_train::recipe::DataSource;
 
 use super::say_written;
 use crate::failure::bad_input;
-use crate::support::arguments::{count, not_an_input};
-use crate::support::overrides::OverrideArgs;
+use crate::support::arguments::{OverrideArgs, count, not_an_input};
 
 #[derive(clap::Args)]
 #[command(

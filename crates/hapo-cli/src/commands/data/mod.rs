@@ -186,14 +186,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
     if json {
-        let Written { rows, teachers_left_out, systems_left_out, without_source } = written;
         // As text: a path that is no UTF-8 has no JSON.
         let output = output.display().to_string();
         outln!(
             "{}",
-            serde_json::json!({"output": output, "rows": rows,
-                "teachers_left_out": teachers_left_out,
-                "systems_left_out": systems_left_out, "without_source": without_source})
+            serde_json::json!({"output": output, "rows": written.rows,
+                "teachers_left_out": written.teachers_left_out,
+                "systems_left_out": written.systems_left_out, "without_source": written.without_source})
         );
     }
     Ok(())
@@ -254,20 +253,6 @@ fn warn_of_unread(unread_solutions: &BTreeMap<String, u64>, file: &Path) {
             "warning: {}: `{name}` looks like solutions ({}) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
             file.display(),
             counted(*count, "row", "rows")
-        );
-    }
-}
-
-fn report_e_notation(rows: &Rows<'_>, file: &Path) {
-    if rows.e_notation > 0 {
-        errln!(
-            "{}: {} (1e-5 is 0.00001)",
-            file.display(),
-            counted(
-                rows.e_notation,
-                "answer in e-notation is read as a number",
-                "answers in e-notation are read as numbers"
-            )
         );
     }
 }
@@ -350,8 +335,13 @@ fn check(args: &Check) -> Result<()> {
     let mut solutions = Solutions::new(grader.filter(|_| whole), extraction);
     let reading = args.columns.reading()?;
     args.files.iter().try_for_each(|it| check_columns(it, &reading))?;
-    let mut bad_rows = 0_u64;
-    let mut report = |bad: &BadRow| -> Result<()> {
+    let (mut rows_in_all, mut bad_rows) = (0_u64, 0_u64);
+    let mut is_good = |rows: &Rows<'_>, row: &Row| -> Result<bool> {
+        rows_in_all += 1;
+        let Some(bad) = judge(rows, row, grader) else {
+            solutions.add(row)?;
+            return Ok(true);
+        };
         bad_rows += 1;
         if args.json {
             let BadRow { file, row, field, expected, got, .. } = bad;
@@ -362,9 +352,9 @@ fn check(args: &Check) -> Result<()> {
         } else {
             outln!("{bad}");
         }
-        Ok(())
+        Ok(false)
     };
-    if let (true, Some(output)) = (args.drop_bad, &args.output) {
+    if let Some(output) = &args.output {
         let [file] = &args.files[..] else {
             return Err(bad_input(
                 format!("--drop-bad: expected one file, got {}", args.files.len()),
@@ -373,12 +363,7 @@ fn check(args: &Check) -> Result<()> {
         };
         let format = args.to.format(file, &reading, false)?;
         let written = convert(file, &reading, output, format, |rows, row| {
-            let Some(bad) = judge(rows, row, grader) else {
-                solutions.add(row)?;
-                return Ok(Decision::Write);
-            };
-            report(&bad)?;
-            Ok(Decision::Skip)
+            Ok(if is_good(rows, row)? { Decision::Write } else { Decision::Skip })
         })?;
         errln!(
             "{}: {}; {} written to {}",
@@ -390,39 +375,29 @@ fn check(args: &Check) -> Result<()> {
         solutions.say(args);
         return Ok(());
     }
-    let (mut rows_in_all, mut systems, mut golds) = (0_u64, 0_u64, Vec::new());
+    let (mut systems, mut golds, mut not_whole) = (0_u64, Vec::new(), Vec::new());
     let mut answers: HashMap<String, String> = HashMap::new();
-    let (mut contradicted, mut not_whole) = (BTreeSet::new(), Vec::new());
+    let mut contradicted = BTreeSet::new();
     for file in &args.files {
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), &reading)?;
         if args.grader.is_own() {
             rows = rows.keeping_fields();
         }
         while let Some(row) = rows.next() {
-            rows_in_all += 1;
             let row = row?;
-            match judge(&rows, &row, grader) {
-                Some(bad) => report(&bad)?,
-                None => solutions.add(&row)?,
-            }
-            if let Row::Good(example) = &row {
+            is_good(&rows, &row)?;
+            if let Row::Good(example) = row {
                 systems += u64::from(example.system.is_some());
                 golds.push(example.answer.clone());
-                let first = answers
-                    .entry(example.problem.clone())
-                    .or_insert_with(|| example.answer.clone());
+                let first =
+                    answers.entry(example.problem.clone()).or_insert(example.answer.clone());
                 if *first != example.answer {
-                    contradicted.insert(example.problem.clone());
+                    contradicted.insert(example.problem);
                 }
             }
         }
-        warn_of_unread(&rows.unread.unread_solutions, file);
         not_whole.extend(rows.unread.not_whole(&file.display().to_string()));
-        report_e_notation(&rows, file);
-        for (name, count) in &rows.unread.labels_left_out {
-            let rows = counted(*count, "row", "rows");
-            errln!("{}: `{name}` is no label in {rows} and is left out", file.display());
-        }
+        tell_of(&rows, file);
     }
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
@@ -432,8 +407,16 @@ fn check(args: &Check) -> Result<()> {
         let rows = counted(systems, "row has a system text", "rows have a system text");
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
-    warn_of_contradictions(&contradicted);
-    warn_of_unsuited(name, &golds);
+    if let Some(first) = contradicted.first() {
+        errln!(
+            "warning: {} different answers in different rows, the first: {}",
+            counted(contradicted.len(), "problem has", "problems have"),
+            hapo_core::excerpt(first, 80)
+        );
+    }
+    if let Some(it) = hapo_eval::unsuited(name, golds.iter().map(String::as_str)) {
+        errln!("warning: {it}");
+    }
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");
@@ -451,20 +434,20 @@ fn check(args: &Check) -> Result<()> {
     ))
 }
 
-fn warn_of_unsuited(grader: &str, golds: &[String]) {
-    let unsuited = hapo_eval::unsuited(grader, golds.iter().map(String::as_str));
-    if let Some(it) = unsuited {
-        errln!("warning: {it}");
-    }
-}
-
-fn warn_of_contradictions(problems: &BTreeSet<String>) {
-    if let Some(first) = problems.first() {
-        errln!(
-            "warning: {} different answers in different rows, the first: {}",
-            counted(problems.len(), "problem has", "problems have"),
-            hapo_core::excerpt(first, 80)
+/// Says how the rows of a file were read where somebody may have meant it otherwise.
+fn tell_of(rows: &Rows<'_>, file: &Path) {
+    warn_of_unread(&rows.unread.unread_solutions, file);
+    let file = file.display();
+    if rows.e_notation > 0 {
+        let (one, several) = (
+            "answer in e-notation is read as a number",
+            "answers in e-notation are read as numbers",
         );
+        errln!("{file}: {} (1e-5 is 0.00001)", counted(rows.e_notation, one, several));
+    }
+    for (name, count) in &rows.unread.labels_left_out {
+        let rows = counted(*count, "row", "rows");
+        errln!("{file}: `{name}` is no label in {rows} and is left out");
     }
 }
 
@@ -541,7 +524,10 @@ impl Solutions {
         }
         let (correct, rule) = (asked.correct, args.grader.extraction.name());
         let all = counted(self.all, "solution", "solutions");
-        errln!("correct by grader `{}` with extraction `{rule}`: {correct} of {all}", args.grader.name);
+        errln!(
+            "correct by grader `{}` with extraction `{rule}`: {correct} of {all}",
+            args.grader.name
+        );
         // Of equal ones the first is the strictest.
         if let Some(best) = others.iter().rev().max_by_key(|it| it.correct)
             && best.correct > 0

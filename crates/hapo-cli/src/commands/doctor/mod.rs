@@ -93,6 +93,11 @@ impl Diagnosis {
     fn skip(&mut self, what: impl Into<String>) {
         self.open.push(what.into());
     }
+
+    /// What was read, or a question without an answer.
+    fn take<T>(&mut self, read: Result<T, Refusal>) -> Option<T> {
+        read.map_err(|it| self.skip(format!("left out: {it}"))).ok()
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -25,7 +25,8 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
 
 /// A setting, or the largest of a logged number.
 fn value(record: &Record, key: &str) -> Option<String> {
-    let logged = || record.columns.finite(key).into_iter().reduce(f64::max).map(|it| it.to_string());
+    let logged =
+        || record.columns.finite(key).into_iter().reduce(f64::max).map(|it| it.to_string());
     record.setting(key).map(str::to_owned).or_else(logged)
 }
 

@@ -12,25 +12,14 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         return found
             .skip("tokens and template: no tokenizer beside the run (--model names its folder)");
     };
-    let mut open = Vec::new();
-    let mut read = |name: &str| match read_json::<Value>(&folder.join(name)) {
-        Ok(it) => it.unwrap_or_default(),
-        Err(it) => {
-            open.push(format!("left out: {it}"));
-            Value::Null
-        }
+    let mut read = |name: &str| {
+        let read = read_json::<Value>(&folder.join(name));
+        found.take(read).flatten().unwrap_or_default()
     };
     let (config, tokenizer) = (read("tokenizer_config.json"), read("tokenizer.json"));
     let ends = &read("generation_config.json")["eos_token_id"];
     let file = folder.join("chat_template.jinja");
-    let file = match if_there(&file, std::fs::read_to_string(&file)) {
-        Ok(it) => it,
-        Err(it) => {
-            open.push(format!("left out: {it}"));
-            None
-        }
-    };
-    found.open.append(&mut open);
+    let file = found.take(if_there(&file, std::fs::read_to_string(&file))).flatten();
     let text = |name: &str| {
         let token = &config[name];
         token.as_str().or(token["content"].as_str()).unwrap_or_default().to_owned()

@@ -12,8 +12,7 @@ use anyhow::Result;
 use hapo_core::{counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
-    Completion, Extracting, Gold, Grader, Judgement, Problem,
-    grade_batch, in_order,
+    Completion, Extracting, Gold, Grader, Judgement, Problem, grade_batch, in_order,
 };
 use serde_json::{Map, Value, json};
 
@@ -65,10 +64,18 @@ const BATCH: usize = 4096;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.grader.open()?;
-    let Graded { summary: it, ungraded } = match &args.out {
-        Some(file) => graded_into(file, args, grader)?,
-        None => grade(args, grader, &mut std::io::stdout().lock())?,
-    };
+    let (mut it, mut ungraded) = (Summary::default(), None);
+    if let Some(file) = &args.out {
+        let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
+        not_an_input(file, &inputs, "")?;
+        // It stays as it was until all rows are graded.
+        hapo_run::write_atomically_with(file, |out| -> Result<()> {
+            (it, ungraded) = grade(args, grader, out)?;
+            Ok(())
+        })?;
+    } else {
+        (it, ungraded) = grade(args, grader, &mut std::io::stdout().lock())?;
+    }
     if args.completion.is_some() {
         // The verdict is all there is to say.
     } else if args.out.is_none() {
@@ -91,25 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-struct Graded {
-    summary: Summary,
-    ungraded: Option<Ungraded>,
-}
-
-/// Grades into a file, which stays as it was until all rows are graded.
-fn graded_into(file: &Path, args: &Args, grader: Extracting<'static>) -> Result<Graded> {
-    let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
-    not_an_input(file, &inputs, "")?;
-    let mut graded = None;
-    hapo_run::write_atomically_with(file, |out| -> Result<()> {
-        graded = Some(grade(args, grader, out)?);
-        Ok(())
-    })?;
-    Ok(graded.expect("a file that was written was graded into"))
-}
-
 /// Grades the rows that the arguments name and writes a line for each.
-fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result<Graded> {
+fn grade(
+    args: &Args,
+    grader: Extracting<'static>,
+    to: &mut dyn Write,
+) -> Result<(Summary, Option<Ungraded>)> {
     let mut out = Output {
         args,
         explain: args.explain || (args.completion.is_some() && !args.json),
@@ -152,7 +146,7 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
         let none = format!("{}: expected rows, got none", out.origin);
         return Err(bad_input(none, args.expected()));
     }
-    Ok(Graded { summary: out.summary, ungraded: out.ungraded })
+    Ok((out.summary, out.ungraded))
 }
 
 impl Args {
@@ -206,36 +200,27 @@ impl Output<'_> {
         for (row, read) in rows.iter().zip(&read) {
             self.summary.rows += 1;
             let row = row.as_ref().ok();
-            match read {
+            let (why, problem) = match read {
+                Err(it) => (row.map_or(Ungraded::Unread, |row| self.unread(row)), it.clone()),
                 Ok((gold, _)) => {
                     let judgement = judgements.next().expect("one judgement per pair");
-                    let label = match &self.args.label_key {
-                        Some(key) => label(row.and_then(|it| it.get(key)))
-                            .map(Some)
-                            .map_err(|problem| format!("{key}: {problem}")),
-                        None => Ok(None),
-                    };
-                    match (judgement.failure(), label) {
-                        (Some(problem), _) => {
-                            self.ungraded.get_or_insert(Ungraded::Failed);
-                            self.unjudged(row, problem)?;
-                        }
-                        (None, Err(problem)) => {
-                            self.ungraded.get_or_insert(Ungraded::Unread);
-                            self.unjudged(row, &problem)?;
-                        }
+                    let label = self.args.label_key.as_ref().map(|key| {
+                        let of_row = row.and_then(|it| it.get(key));
+                        label(of_row).map_err(|problem| format!("{key}: {problem}"))
+                    });
+                    match (judgement.failure(), label.transpose()) {
+                        (Some(problem), _) => (Ungraded::Failed, problem.to_owned()),
+                        (None, Err(problem)) => (Ungraded::Unread, problem),
                         (None, Ok(label)) => {
                             self.summary.add(gold, label, &judgement);
                             self.judged(row, gold, &judgement)?;
+                            continue;
                         }
                     }
                 }
-                Err(problem) => {
-                    let why = row.map_or(Ungraded::Unread, |row| self.unread(row));
-                    self.ungraded.get_or_insert(why);
-                    self.unjudged(row, problem)?;
-                }
-            }
+            };
+            self.ungraded.get_or_insert(why);
+            self.unjudged(row, &problem)?;
         }
         if self.summary.rows > BATCH && std::io::stderr().is_terminal() {
             errln!("{} rows", self.summary.rows);

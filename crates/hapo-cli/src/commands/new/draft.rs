@@ -6,32 +6,28 @@ use anyhow::Result;
 use hapo_core::{Method, counted};
 use hapo_kernels::Compute;
 use hapo_run::duration;
-use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
+use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
 
-use super::{Args, Chosen, Found, GROUP_SIZE, evaluation_every, longest, own_key};
+use super::{Chosen, Found, GROUP_SIZE, evaluation_every, longest, own_key};
 
 /// Activations are computed again.
 const LAYERS: &str = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
 
-impl Found {
+impl Found<'_> {
     /// The recipe and its plan: activations are computed again where the machine has no room for them.
-    pub(super) fn settle(
-        &self,
-        args: &Args,
-        chosen: &Chosen,
-        device: &DeviceSpec,
-    ) -> Result<(String, Estimate)> {
+    pub(super) fn settle(&self, chosen: &Chosen) -> Result<(String, Estimate)> {
         let mut last = None;
         for optim in ["", LAYERS] {
             let stages = self.methods.iter();
-            let stages = stages.map(|it| Ok(self.planned(args, chosen, (it, optim), device)?.1));
+            let stages = stages.map(|it| Ok(self.planned(chosen, it, optim)?.1));
             let mut stages: Vec<Estimate> = stages.collect::<Result<_>>()?;
             // Other programs want some of the memory too.
-            let fits = stages.iter().all(|it| it.total_bytes <= device.memory_bytes / 10 * 7);
+            let most = self.device.memory_bytes / 10 * 7;
+            let fits = stages.iter().all(|it| it.total_bytes <= most);
             let planned = stages.pop().expect("there is a method");
-            let body = self.draft(args, chosen, &self.methods, optim);
+            let body = self.draft(chosen, &self.methods, optim);
             let said = self.said(&planned, chosen);
             last = Some((format!("# Planned on this machine: {said}.\n{body}"), planned));
             if fits {
@@ -43,26 +39,25 @@ impl Found {
 
     pub(super) fn planned(
         &self,
-        args: &Args,
         chosen: &Chosen,
-        (method, optim): (&Method, &str),
-        device: &DeviceSpec,
+        method: &Method,
+        optim: &str,
     ) -> Result<(Recipe, Estimate)> {
-        let text = self.draft(args, chosen, std::slice::from_ref(method), optim);
+        let text = self.draft(chosen, std::slice::from_ref(method), optim);
         let recipe = Recipe::parse(&text, "new recipe", &Overrides::default())?;
         let prompts = chosen.template.summary.tokens_of_prompts;
         let lengths = hapo_train::plan::Lengths {
             prompt: prompts.map_or(64.0, |it| it.mean),
             response: recipe.sampling().max_new_tokens as f64 / 2.0,
         };
-        let workload = Workload::new(&recipe, &self.config, device);
+        let workload = Workload::new(&recipe, &self.config, &self.device);
         workload.check()?;
         let planned = estimate(workload, lengths);
         Ok((recipe, planned))
     }
 
-    fn draft(&self, args: &Args, chosen: &Chosen, methods: &[Method], optim: &str) -> String {
-        let (mut toml, steps) = (Toml::default(), chosen.steps);
+    fn draft(&self, chosen: &Chosen, methods: &[Method], optim: &str) -> String {
+        let (mut toml, args, steps) = (Toml::default(), self.args, chosen.steps);
         toml.maybe("name", args.name.as_deref().map(quoted));
         let mut each = "of each stage; ";
         if let [method] = methods {
@@ -79,7 +74,7 @@ impl Found {
         if !args.lora {
             toml.put("dtype", quoted("bf16"), "number format of checkpoints");
         }
-        self.data(args, chosen, &mut toml);
+        self.data(chosen, &mut toml);
         toml.head("sampling", "");
         if methods.iter().any(Method::samples) {
             toml.put("group_size", GROUP_SIZE, "completions of a prompt");
@@ -132,7 +127,8 @@ impl Found {
     }
 
     /// `[data]`: the file, its template and what counts.
-    fn data(&self, args: &Args, chosen: &Chosen, toml: &mut Toml) {
+    fn data(&self, chosen: &Chosen, toml: &mut Toml) {
+        let args = self.args;
         let Chosen { template, prompt, .. } = chosen;
         toml.head("data", "");
         toml.maybe("train", Some(quoted(&args.data.display().to_string())));
@@ -181,8 +177,8 @@ impl Found {
         }
     }
 
-    pub(super) fn tell(&self, args: &Args, chosen: &Chosen, planned: &Estimate) {
-        let (summary, data) = (&chosen.template.summary, args.data.display());
+    pub(super) fn tell(&self, chosen: &Chosen, planned: &Estimate) {
+        let (summary, data) = (&chosen.template.summary, self.args.data.display());
         let repeated = match summary.rows - summary.distinct_prompts {
             0 => String::new(),
             1 => " (1 row repeats another)".to_owned(),
@@ -221,12 +217,12 @@ impl Found {
             errln!("warning: {it}");
         }
         let is_short = summary.tokens_of_teachers.is_some_and(|it| self.is_short(it));
-        if is_short && args.method.is_empty() {
+        if is_short && self.args.method.is_empty() {
             errln!(
                 "to imitate first, which is as good where solutions are exact and short: --method sft,grpo"
             );
         }
-        if let Some((_, schedule)) = chosen.gate(args) {
+        if let Some((_, schedule)) = chosen.gate(self.args) {
             errln!("gate: {}", schedule.table(0).teacher_helps(chosen.steps));
         }
     }

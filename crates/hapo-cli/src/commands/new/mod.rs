@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
     /// Take as many steps as fit into this time, by the estimate; at least one
-    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = number(1e-6..=87_600.0, "hours above 0, such as 1.5"))]
+    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = number(f64::MIN_POSITIVE..=87_600.0, "a number of hours above 0, such as 1.5"))]
     hours: Option<f64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
@@ -96,18 +96,16 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "name another with -o, or replace it with --force",
         ));
     }
-    let found = Found::look(args, ProductRates::measure(threads)?)?;
+    let found = Found::look(args, threads)?;
     errln!("{}", found.rule.said);
-    let compute = found.rates.map_or(Compute::F32, ProductRates::faster);
-    let device = machine::device_spec(threads, compute, &found.config)?;
-    let mut chosen = found.choose(args, &device, threads)?;
+    let mut chosen = found.choose()?;
     if let Some(hours) = args.hours {
-        let (_, planned) = found.settle(args, &chosen, &device)?;
+        let (_, planned) = found.settle(&chosen)?;
         chosen.fit_into(3600.0 * hours / found.methods.len() as f64, &planned);
     }
-    let (text, planned) = found.settle(args, &chosen, &device)?;
+    let (text, planned) = found.settle(&chosen)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
-    found.tell(args, &chosen, &planned);
+    found.tell(&chosen, &planned);
     let file = args.output.display();
     let length = match args.hours {
         Some(_) => format!(": {}", found.length(&planned, &chosen)),
@@ -122,9 +120,12 @@ const LOOK: f64 = 120.0;
 const PROMPTS: usize = 8;
 
 /// A model, data and methods.
-struct Found {
+struct Found<'a> {
+    args: &'a Args,
+    threads: usize,
     config: Config,
-    /// Of products, where the CPU has those of bf16 numbers.
+    /// This machine, and its products where the CPU has those of bf16 numbers.
+    device: DeviceSpec,
     rates: Option<ProductRates>,
     /// The stages, with each method's own defaults.
     methods: Vec<Method>,
@@ -169,8 +170,9 @@ const SUFFIX: &str = r"\nPlease reason step by step, and put your final answer w
 /// For base models without a template of their own.
 const BASE_TEMPLATE: &str = "qwen-boxed";
 
-impl Found {
-    fn look(args: &Args, rates: Option<ProductRates>) -> Result<Self> {
+impl<'a> Found<'a> {
+    fn look(args: &'a Args, threads: usize) -> Result<Self> {
+        let rates = ProductRates::measure(threads)?;
         let folder = hub::model_folder(&args.model)?;
         let aside;
         let path = if folder == hapo_train::BUILTIN_BASE {
@@ -248,7 +250,21 @@ impl Found {
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
         let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
-        Ok(Self { config, rates, methods, rule, rate, longest_answer, columns, templates })
+        let compute = rates.map_or(Compute::F32, ProductRates::faster);
+        let device = machine::device_spec(threads, compute, &config)?;
+        Ok(Self {
+            args,
+            threads,
+            config,
+            device,
+            rates,
+            methods,
+            rule,
+            rate,
+            longest_answer,
+            columns,
+            templates,
+        })
     }
 
     /// The stage that is sampled and planned: the last.
@@ -257,10 +273,10 @@ impl Found {
     }
 
     /// Samples with each template and takes the best; without sampling, the likelier.
-    fn choose(&self, args: &Args, device: &DeviceSpec, threads: usize) -> Result<Chosen> {
+    fn choose(&self) -> Result<Chosen> {
         let mut best: Option<Chosen> = None;
         for template in &self.templates {
-            let chosen = self.seen(args, self.chosen(args, template)?, device, threads)?;
+            let chosen = self.seen(self.chosen(template)?)?;
             if best.as_ref().is_none_or(|best| chosen.score() > best.score()) {
                 best = Some(chosen);
             }
@@ -269,7 +285,7 @@ impl Found {
     }
 
     /// The settings that follow from the data under a template.
-    fn chosen(&self, args: &Args, template: &Template) -> Result<Chosen> {
+    fn chosen(&self, template: &Template) -> Result<Chosen> {
         let summary = &template.summary;
         // Room to think beyond what a solution needs, but where it is the answer alone.
         let wanted = match (summary.tokens_of_teachers, self.rule.kind) {
@@ -297,7 +313,7 @@ impl Found {
             prompt,
             response: wanted.min(room),
             steps_per_epoch,
-            steps: args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, self.rate.steps)),
+            steps: self.args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, self.rate.steps)),
             per_step,
             seen: None,
             warnings: Vec::new(),
@@ -310,26 +326,20 @@ impl Found {
     }
 
     /// Reads model and data as `hapo train` would, and samples where that takes seconds.
-    fn seen(
-        &self,
-        args: &Args,
-        mut chosen: Chosen,
-        device: &DeviceSpec,
-        threads: usize,
-    ) -> Result<Chosen> {
+    fn seen(&self, mut chosen: Chosen) -> Result<Chosen> {
         // Fewer completions of a prompt than in the run: this is a look.
         const FEW: usize = 4;
-        let (recipe, planned) = self.planned(args, &chosen, (self.method(), ""), device)?;
+        let (recipe, planned) = self.planned(&chosen, self.method(), "")?;
         let seconds = planned.step_seconds() * (PROMPTS as f64 / chosen.per_step as f64).min(1.0);
         let few = format!("sampling.group_size={FEW}");
         let few = Overrides::set(self.method().samples().then_some(few));
         let recipe = recipe.with(&few)?;
         let plan = RunPlan::of(&recipe, train::sources_of(&recipe)?, None)?;
-        if args.no_sample || !planned.fits || seconds > LOOK {
+        if self.args.no_sample || !planned.fits || seconds > LOOK {
             if let Some(it) = hapo_train::schedule_of(&plan)? {
                 chosen.steps_per_epoch = it.steps_per_epoch();
             }
-            if !args.no_sample {
+            if !self.args.no_sample {
                 chosen.warnings.push(format!(
                     "nothing was sampled, as it would take {:.0} min here: `hapo train` looks at the first prompts before its first step",
                     seconds / 60.0
@@ -346,7 +356,7 @@ impl Found {
                 chosen.template.name
             );
         }
-        let mut run = Run::new(&plan, threads)?;
+        let mut run = Run::new(&plan, self.threads)?;
         let bar = CountProgress::new("looking", 100, "%");
         run.set_meter(&bar.meter());
         if let Some((steps_per_epoch, _)) = run.epoch() {
