@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
     /// Take as many steps as fit into this time, by the estimate; at least one
-    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = number(f64::MIN_POSITIVE..=87_600.0, "hours above 0, such as 1.5"))]
+    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = number(f64::MIN_POSITIVE..=87_600.0, "a number of hours above 0, such as 1.5"))]
     hours: Option<f64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
