@@ -78,6 +78,9 @@ const SYMBOLS: [&str; 52] = [
     "natural", "surd", "circledS", "sum", "prod", "lim", "max", "min", "gcd", "lcm", "det", "partial",
 ];
 
+/// Names that `\operatorname` is read with, as in the reference.
+const OPERATORS: [&str; 6] = ["floor", "ceil", "gcd", "lcm", "rank", "tr"];
+
 #[rustfmt::skip]
 const FUNCTIONS: [&str; 23] = [
     "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec", "arccot", "sinh",
@@ -117,7 +120,7 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     let (token, used) = match name {
         "begin" => (T::MatrixStart, array_columns(after)?),
         "operatorname" => match accent(rest, len)? {
-            (Some(T::Accent(_, name)), end) => {
+            (Some(T::Accent(_, name)), end) if OPERATORS.contains(&name) => {
                 return Some((Some(T::Function(Fn1::Known(name))), end));
             }
             _ => return None,
