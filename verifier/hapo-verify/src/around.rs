@@ -5,8 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::cursor::{SPACES, without_spaces};
-use crate::marks::tail;
+use crate::cursor::{SPACES, tail, without_spaces};
 use crate::meaning::DEGREES;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -211,3 +211,13 @@ pub(crate) fn behind_each(
 pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
+
+/// At most `len` bytes from the beginning of a text.
+pub(crate) fn head(text: &str, len: usize) -> &str {
+    &text[..text.floor_char_boundary(len)]
+}
+
+/// At most `len` bytes from the end of a text.
+pub(crate) fn tail(text: &str, len: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(len))..]
+}

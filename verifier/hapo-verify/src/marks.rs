@@ -1,5 +1,6 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
+use crate::cursor::{head, tail};
 use crate::grader::FoundAnswer;
 use crate::json::json_value;
 use crate::meaning::announced_part;
@@ -72,16 +73,6 @@ pub(crate) fn content<'a>(text: &'a str, at: usize, word: &str) -> Option<Statem
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
-}
-
-/// At most `len` bytes from the beginning of a text.
-pub(crate) fn head(text: &str, len: usize) -> &str {
-    &text[..text.floor_char_boundary(len)]
-}
-
-/// At most `len` bytes from the end of a text.
-pub(crate) fn tail(text: &str, len: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(len))..]
 }
 
 /// Where the announced answer begins, behind a colon, an equals sign or a verb in the same sentence, and whether a sign

@@ -4,7 +4,7 @@
 //! answer none.
 
 use crate::around::Around;
-use crate::marks::head;
+use crate::cursor::head;
 use crate::meaning::announced_part;
 use crate::normalise::is_value;
 use std::borrow::Cow;

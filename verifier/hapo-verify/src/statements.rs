@@ -5,6 +5,7 @@
 //! nothing else does. The price is that a sentence which only looks like an announcement may be taken for one.
 
 use crate::around::Around;
+use crate::cursor::{head, tail};
 use crate::grader::{AnswerForm, FoundAnswer};
 use crate::marks::{self, Statement};
 use crate::meaning::as_letter;
@@ -202,7 +203,7 @@ impl<'a> Search<'a> {
     /// `#### …`: the answer of a worked solution, or the heading of a part of it.
     fn line(&self, at: usize) -> Option<Statement<'a>> {
         let rest = &self.text[at + 4..];
-        let line = marks::head(rest, MAX_LINE).lines().next().unwrap_or_default();
+        let line = head(rest, MAX_LINE).lines().next().unwrap_or_default();
         let is_last = rest[line.len()..].trim_start().is_empty();
         let content = marks::worth_reading(line)?;
         if !is_last && !is_value(content) {
@@ -291,7 +292,7 @@ const MAX_BOXES: usize = 48;
 
 /// The last box that begins before `end`.
 fn box_before(text: &str, end: usize) -> Option<usize> {
-    let near = marks::tail(&text[..end], MAX_APART);
+    let near = tail(&text[..end], MAX_APART);
     Some(end - near.len() + last_command(near)?)
 }
 
@@ -317,8 +318,8 @@ fn boxes(text: &str, start: usize) -> Option<Statement<'_>> {
     let end = if text[answer.end..].starts_with('}') { passage.end } else { answer.end };
     let found = FoundAnswer {
         around: Around::of(
-            marks::tail(&text[..passage.start], MAX_AROUND),
-            marks::head(&text[end..], MAX_AROUND),
+            tail(&text[..passage.start], MAX_AROUND),
+            head(&text[end..], MAX_AROUND),
         ),
         form: AnswerForm::Boxed,
         passage: Cow::Borrowed(&text[passage.clone()]),
