@@ -293,14 +293,8 @@ fn sentence(line: &str) -> (&str, usize) {
 fn closed(text: &str) -> &str {
     let mut text = text.trim_end();
     loop {
-        let pairs = [
-            ("\\[", "\\]"),
-            ("\\(", "\\)"),
-            ("{", "}"),
-            ("[", "]"),
-            ("(", ")"),
-            ("\u{300c}", "\u{300d}"),
-        ];
+        let pairs =
+            [("\\[", "\\]"), ("\\(", "\\)"), ("{", "}"), ("[", "]"), ("(", ")"), ("「", "」")];
         let unopened = pairs.iter().find_map(|(open, close)| {
             let inner = text.strip_suffix(close)?;
             (text.matches(close).count() > text.matches(open).count()).then_some(inner)

@@ -109,7 +109,12 @@ fn has_word(text: &str, word: &str) -> bool {
 /// An announced answer without the marks of the text around it.
 pub(crate) fn bare(content: &str) -> &str {
     let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
-    content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
+    let text = content.trim_matches(marks);
+    let end = text.trim_end_matches(['.', ',', ';']);
+    // `0.333...` goes on; one point ends the sentence.
+    let is_decimal = end.trim_end_matches(|c: char| c.is_ascii_digit()).ends_with('.');
+    let goes_on = is_decimal && text[end.len()..].starts_with("...");
+    text[..end.len() + 3 * usize::from(goes_on)].trim_matches(marks)
 }
 
 /// True for a text that begins with a value: a number, a formula, or one letter.
