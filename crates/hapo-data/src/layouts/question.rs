@@ -152,6 +152,27 @@ fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect()
 }
 
+/// The texts of `a ) 38 , b ) 27 , c ) none of these` or `(A) 38 (B) 27`.
+fn in_one_text(text: &str) -> Option<Vec<String>> {
+    let mut rest = text.trim().trim_start_matches('(');
+    let mark = |rest: &str, place: usize| {
+        rest.char_indices().find_map(|(at, c)| {
+            let begins = !rest[..at].ends_with(|c: char| c.is_alphanumeric());
+            let behind = rest[at + c.len_utf8()..].trim_start().strip_prefix(')')?;
+            let is_it = begins && place < 26 && c.to_ascii_uppercase() == letter(place);
+            is_it.then(|| (at, rest.len() - behind.len()))
+        })
+    };
+    rest = &rest[mark(rest, 0).filter(|it| it.0 == 0)?.1..];
+    let mut texts = Vec::new();
+    while let Some((at, end)) = mark(rest, texts.len() + 1) {
+        texts.push(rest[..at].trim_end_matches([' ', '(', ',', ';', '\n']).trim().to_owned());
+        rest = &rest[end..];
+    }
+    texts.push(rest.trim().to_owned());
+    Some(texts)
+}
+
 fn short_text(value: &Value) -> Option<String> {
     let text = value.text().map(str::to_owned).or_else(|| value.number());
     text.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty())
@@ -165,7 +186,10 @@ impl Choices {
             _ => None,
         };
         let (texts, labels) = match value {
-            Value::Text(text) => return Self::read(&json_texts(text)?),
+            Value::Text(text) => match json_texts(text) {
+                Some(list) => return Self::read(&list),
+                None => (in_one_text(text)?, Vec::new()),
+            },
             Value::Object(it) if it.has("text") => {
                 (list(it.get("text"))?, list(it.get("label")).unwrap_or_default())
             }

@@ -362,6 +362,11 @@ pub(super) const PUBLISHED: &[(&str, &str, &str)] = &[
         "Which is prime?\n\nA) 4\nB) 6\nC) 7 = C by Seven.",
     ),
     (
+        "MathQA",
+        r#"{"Problem": "Which is prime?", "Rationale": "Seven.", "options": "a ) 4 , b ) 6 , c ) 7 , d ) none of these", "correct": "c"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) none of these = C by Seven.",
+    ),
+    (
         "MedMCQA",
         r#"{"id": "x", "question": "Which is prime?", "opa": "4", "opb": "6", "opc": "7", "opd": "8", "cop": 2}"#,
         "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) 8 = C",
