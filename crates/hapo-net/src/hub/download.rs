@@ -13,14 +13,15 @@ const CONFIG: &str = "config.json";
 
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
-    /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
+    /// safetensors; or its only GGUF file, where it has no configuration. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
     /// used, with a note.
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
         let fetcher = Fetcher::new(self, id, "models");
         let is_whole = |folder: &Path| {
             let names = files_below(folder)?;
             let is_weights = |it: &String| it.ends_with(".safetensors") && !it.contains('/');
-            Ok(names.iter().any(|it| it == CONFIG) && names.iter().any(is_weights))
+            let is_folder = names.iter().any(|it| it == CONFIG) && names.iter().any(is_weights);
+            Ok(is_folder || only_gguf(&names).is_some_and(|it| it.is_ok()))
         };
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
@@ -28,6 +29,13 @@ impl Hub {
                 return fetcher.cached(&is_whole, &why, progress);
             }
         };
+        if let Some(only) = only_gguf(&names) {
+            let file = only.map_err(|all| {
+                let what = format!("{id} has no {CONFIG} and several GGUF files: {}", shown(&all));
+                Refusal::input(what).hint("download one of them and name the file")
+            })?;
+            return Ok(Snapshot { folder: fetcher.fetch(&commit, &[file], progress)?, commit });
+        }
         let wanted = model_files(&names);
         let has = |name: &str| wanted.contains(&name);
         let has_weights = wanted.iter().any(|it| it.ends_with(".safetensors"));
@@ -50,6 +58,9 @@ impl Hub {
     ) -> Result<PathBuf, Refusal> {
         let fetcher = Fetcher::new(self, id, "models");
         let commit = match fetcher.listing(progress)? {
+            Listing::Found { names, .. } if only_gguf(&names).is_some() => {
+                return Ok(self.model(id, progress)?.folder);
+            }
             Listing::Found { commit, .. } => commit,
             Listing::None(why) => {
                 let has = |folder: &Path| Ok(files_below(folder)?.iter().any(|it| it == CONFIG));
@@ -76,6 +87,14 @@ impl Hub {
         fetcher.keep_listing(&commit, &names)?;
         Ok(found(&fetcher.fetch(&commit, &files, progress)?, &files))
     }
+}
+
+/// The GGUF file of a model without a configuration, or several.
+fn only_gguf(names: &[String]) -> Option<Result<&str, Vec<&str>>> {
+    let is_gguf = |it: &&str| !it.contains('/') && it.ends_with(".gguf");
+    let all: Vec<&str> = names.iter().map(String::as_str).filter(is_gguf).collect();
+    let is_folder = names.iter().any(|it| it == CONFIG);
+    (!is_folder && !all.is_empty()).then(|| <[&str; 1]>::try_from(all).map(|[it]| it))
 }
 
 /// A data set out of the cache, which may have a part of it: the shards that were asked for by their names.

@@ -460,6 +460,19 @@ fn a_config_comes_without_weights_and_is_no_whole_model() {
     assert!(error.to_string().ends_with("and HF_HUB_OFFLINE is set"), "{error}");
 }
 
+#[test]
+fn a_model_may_be_one_gguf_file() {
+    let mut one = world(&[("README.md", b"a"), ("m.Q4_0.gguf", b"GGUF")]);
+    let folder = one.hub.model_config(&id("main"), &mut NoProgress).unwrap();
+    assert_eq!(names(&folder), ["m.Q4_0.gguf"]);
+    one.hub.offline = true;
+    assert_eq!(one.hub.model(&id("main"), &mut NoProgress).unwrap().folder, folder);
+    let several = world(&[("a.gguf", b"GGUF"), ("b.gguf", b"GGUF")]);
+    let error = several.hub.model(&id("main"), &mut NoProgress).unwrap_err();
+    let what = "org/name has no config.json and several GGUF files: a.gguf, b.gguf";
+    assert_eq!(error.to_string(), what);
+}
+
 /// A dataset of which only a README was fetched is not in the cache.
 #[test]
 fn a_cached_folder_without_data_is_no_dataset() {
