@@ -157,7 +157,8 @@ fn in_one_text(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim().trim_start_matches('(');
     let mark = |rest: &str, place: usize| {
         rest.char_indices().find_map(|(at, c)| {
-            let begins = !rest[..at].ends_with(|c: char| c.is_alphanumeric());
+            let before = rest[..at].trim_end_matches(' ');
+            let begins = before.is_empty() || before.ends_with([',', ';', '\n', '(']);
             let behind = rest[at + c.len_utf8()..].trim_start().strip_prefix(')')?;
             let is_it = begins && place < 26 && c.to_ascii_uppercase() == letter(place);
             is_it.then(|| (at, rest.len() - behind.len()))

@@ -363,8 +363,8 @@ pub(super) const PUBLISHED: &[(&str, &str, &str)] = &[
     ),
     (
         "MathQA",
-        r#"{"Problem": "Which is prime?", "Rationale": "Seven.", "options": "a ) 4 , b ) 6 , c ) 7 , d ) none of these", "correct": "c"}"#,
-        "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) none of these = C by Seven.",
+        r#"{"Problem": "Which is prime?", "Rationale": "Seven.", "options": "a ) ( a + b ) , b ) 6 , c ) 7 , d ) none of these", "correct": "c"}"#,
+        "Which is prime?\n\nA) ( a + b )\nB) 6\nC) 7\nD) none of these = C by Seven.",
     ),
     (
         "MedMCQA",
