@@ -91,7 +91,8 @@ impl Hub {
 
 /// The GGUF file of a model without a configuration, or several.
 fn only_gguf(names: &[String]) -> Option<Result<&str, Vec<&str>>> {
-    let is_gguf = |it: &&str| !it.contains('/') && it.ends_with(".gguf");
+    let is_gguf =
+        |it: &&str| !it.contains('/') && Path::new(it).extension().is_some_and(|it| it == "gguf");
     let all: Vec<&str> = names.iter().map(String::as_str).filter(is_gguf).collect();
     let is_folder = names.iter().any(|it| it == CONFIG);
     (!is_folder && !all.is_empty()).then(|| <[&str; 1]>::try_from(all).map(|[it]| it))
