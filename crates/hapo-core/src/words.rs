@@ -54,11 +54,12 @@ pub fn hex(digest: impl AsRef<[u8]>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{counted, excerpt};
+    use super::{counted, excerpt, hex};
+
     #[test]
     fn every_byte_has_two_digits() {
-        assert_eq!(super::hex([0_u8, 9, 10, 255]), "00090aff");
-        assert_eq!(super::hex([]), "");
+        assert_eq!(hex([0_u8, 9, 10, 255]), "00090aff");
+        assert_eq!(hex([]), "");
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub fn convert<E: From<Refusal>>(
         match row {
             Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,
             Row::Bad(bad) => {
-                return Err(Refusal::input(bad.to_string()).hint("correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT").into());
+                let hint = "correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT";
+                return Err(Refusal::input(bad.to_string()).hint(hint).into());
             }
         }
     }

@@ -8,6 +8,8 @@ use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
 
+const NAME_FOLDER: &str = "--data names the folder with the benchmarks' files";
+
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
     pub name: &'static str,
@@ -45,8 +47,7 @@ impl Benchmark {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
-                Err(Refusal::input(problem)
-                    .hint("--data names the folder with the benchmarks' files"))
+                Err(Refusal::input(problem).hint(NAME_FOLDER))
             }
         }
     }
@@ -62,7 +63,7 @@ impl Benchmark {
         let missing = |stems: &str| {
             let folder = folder.display();
             let problem = format!("no file for {name} in {folder}, expected one named {stems}");
-            Refusal::input(problem).hint("--data names the folder with the benchmarks' files")
+            Refusal::input(problem).hint(NAME_FOLDER)
         };
         let Source::File { problems, stems, .. } = self.source else {
             return Err(missing("no file: it is made by the built-in task"));

@@ -24,6 +24,10 @@ use crate::grading::Judge;
 use crate::plan::Plan;
 use crate::raw_completion::RawCompletion;
 
+/// Hints of records that go on; the command names its option in the place of "another output".
+pub(crate) const OTHER_DATA: &str = "use the data it was begun with, or another output";
+pub(crate) const OTHER_SETTINGS: &str = "use the settings it was started with, or another output";
+
 /// Completions of one problem that are graded and journalled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Piece {

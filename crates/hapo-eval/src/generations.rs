@@ -8,7 +8,7 @@ use hapo_data::Example;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use serde_json::{Value, json};
 
-use crate::completions::{Completions, Piece, Progress, Summarise};
+use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
 use crate::grading::Judge;
 use crate::plan::Plan;
 use crate::raw_completion::RawCompletion;
@@ -30,7 +30,7 @@ impl Summarise for Generations<'_> {
         first_line: "the settings of hapo generate",
         line: "a completion",
         if_other: "name a file that `hapo generate --out` wrote, or a new one for --out",
-        if_changed: "use the settings it was started with, or another output",
+        if_changed: OTHER_SETTINGS,
     };
     const STREAM: RngStream = RngStream::Generate;
     const TAKES_FAILURES: bool = false;
@@ -52,9 +52,7 @@ impl Summarise for Generations<'_> {
         let found = problems.position(|it| line["row"] == it.row && line["problem"] == *it.problem);
         let Some((problem, index)) = found.zip(line["index"].as_u64()) else {
             let other = format!("a completion of another problem in row {}", line["row"]);
-            return Err(
-                Refusal::input(other).hint("use the data it was begun with, or another output")
-            );
+            return Err(Refusal::input(other).hint(OTHER_DATA));
         };
         self.done[problem].insert(index as u32);
         Ok(())

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::text_checksum;
-use crate::completions::{Completions, Piece, Progress, Summarise};
+use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
 use crate::grading::{Judge, ProblemResult};
 use crate::plan::{Plan, ProblemSet};
 use crate::raw_completion::RawCompletion;
@@ -42,7 +42,7 @@ impl Summarise for Scores<'_> {
         first_line: "the settings of an evaluation",
         line: "the completions of one problem",
         if_other: "name a file that `hapo eval --out` wrote, or a new one for --out",
-        if_changed: "use the settings it was started with, or another output",
+        if_changed: OTHER_SETTINGS,
     };
     const STREAM: RngStream = RngStream::Evaluate;
     /// Leaving a completion out would change the score.
@@ -89,7 +89,7 @@ impl Summarise for Scores<'_> {
         if !same {
             let other = format!("answers to other problems of {}", line.benchmark);
             return Err(Refusal::input(format!("{other}: number {index} is {}", result.id))
-                .hint("use the data it was begun with, or another output"));
+                .hint(OTHER_DATA));
         }
         self.results[set].insert(index, line.result);
         Ok(())

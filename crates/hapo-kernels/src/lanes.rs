@@ -1,4 +1,4 @@
-//! Sixteen `f32` at once, for the kernels whose accumulators must stay in registers.
+//! The kernels of every instruction set, and sixteen `f32` at once for those whose accumulators must stay in registers.
 //!
 //! Purpose: the compiler vectorises plain loops well, but not small arrays of accumulators; those
 //! kernels name their vectors.

@@ -34,6 +34,8 @@ pub struct Model<D: Device> {
     positions: usize,
     adapter: Option<(LoraShape, ParamLayout)>,
     kv_format: NumberFormat,
+    /// Bytes of all matrices and vectors as they were loaded, without what decoding packs beside them.
+    weight_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -174,7 +176,7 @@ impl<D: Device> Model<D> {
         });
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let kv_format = device.caps().attention(config.attention_shape());
-        Ok(Self {
+        let mut model = Self {
             device,
             config,
             layout,
@@ -187,7 +189,10 @@ impl<D: Device> Model<D> {
             positions,
             adapter: None,
             kv_format,
-        })
+            weight_bytes: 0,
+        };
+        model.weight_bytes = model.tensors().iter().map(bytes_of::<D>).sum();
+        Ok(model)
     }
 
     /// Names the tokens that end its answers, as written folders have them.
@@ -242,12 +247,12 @@ impl<D: Device> Model<D> {
     pub fn bytes(&self) -> usize {
         let pairs = self.pairs().iter().map(bytes_of::<D>).sum::<usize>();
         let angles = self.angles.iter().map(Buffer::bytes).sum::<usize>();
-        self.weight_bytes() + pairs + angles
+        self.tensors().iter().map(bytes_of::<D>).sum::<usize>() + pairs + angles
     }
 
     /// Bytes of the weights that a step of decoding reads.
     pub(crate) fn weight_bytes(&self) -> usize {
-        self.tensors().iter().map(bytes_of::<D>).sum()
+        self.weight_bytes
     }
 
     /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.

@@ -13,7 +13,7 @@ use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use hapo_sampler::{EventKind, FinishReason, NewToken};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -28,6 +28,10 @@ use crate::response::{Choice, Envelope, Ids, LogProbs, Usage};
 use crate::weights;
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
 use crate::{ALIAS, Served};
+
+/// A body of up to this many times the limit is read to its end before it is refused: a client
+/// that still writes when the connection closes sees a broken pipe and not the refusal.
+const PASSED_OVER: usize = 8;
 
 #[derive(Clone)]
 struct App {
@@ -243,27 +247,37 @@ async fn whole_body(body: Body, served: &Served) -> Result<Bytes, ApiError> {
         let message = format!("expected a body of at most {limit} bytes");
         ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
+    let most = limit.saturating_mul(PASSED_OVER);
     // What is announced need not be waited for.
-    if body.size_hint().lower() > limit as u64 {
+    if body.size_hint().lower() > most as u64 {
         return Err(too_long());
     }
-    let mut stopping = served.stopping.subscribe();
-    let read = tokio::select! {
-        it = tokio::time::timeout(time, axum::body::to_bytes(body, limit)) => it,
-        // Who has not said what is wanted by now gets nothing.
-        _ = stopping.wait_for(|it| *it) => return Err(ended()),
-    };
-    let read = read.map_err(|_| {
-        let message = format!("expected the whole body within {} s", time.as_secs_f64());
-        ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message)
-    })?;
-    read.map_err(|error| {
-        if !error.to_string().contains("length limit") {
-            let message = format!("expected a whole body: {error}");
-            return ApiError::of_status(StatusCode::BAD_REQUEST, message);
+    let read = async {
+        let mut chunks = body.into_data_stream();
+        let (mut bytes, mut length) = (Vec::new(), 0);
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| {
+                let message = format!("expected a whole body: {error}");
+                ApiError::of_status(StatusCode::BAD_REQUEST, message)
+            })?;
+            length += chunk.len();
+            if length <= limit {
+                bytes.extend_from_slice(&chunk);
+            } else if length > most {
+                break;
+            }
         }
-        too_long()
-    })
+        if length > limit { Err(too_long()) } else { Ok(bytes.into()) }
+    };
+    let mut stopping = served.stopping.subscribe();
+    tokio::select! {
+        read = tokio::time::timeout(time, read) => read.unwrap_or_else(|_| {
+            let message = format!("expected the whole body within {} s", time.as_secs_f64());
+            Err(ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message))
+        }),
+        // Who has not said what is wanted by now gets nothing.
+        _ = stopping.wait_for(|it| *it) => Err(ended()),
+    }
 }
 
 fn ended() -> ApiError {

@@ -134,6 +134,11 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
+#[cfg(test)]
+pub(crate) fn batches_of(micro_batch_tokens: usize) -> Batching {
+    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+}
+
 /// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
@@ -172,7 +177,7 @@ pub fn pack(
         }
     }
     if !open.spans.is_empty() {
-        done.push(std::mem::take(&mut open));
+        done.push(open);
     }
     done
 }
@@ -204,12 +209,9 @@ impl MicroBatch {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn batches_of(micro_batch_tokens: usize) -> Batching {
-        Batching { micro_batch_tokens, inverse_temperature: 1.0 }
-    }
     use hapo_core::Term;
+
+    use super::*;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
         let sequences = responses

@@ -296,6 +296,11 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
+    /// Number of this node and those below it.
+    fn nodes(&self) -> usize {
+        1 + self.children().into_iter().map(Expr::nodes).sum::<usize>()
+    }
+
     /// A sum or a product of matrices, or one with a factor, as one matrix.
     pub(crate) fn as_matrix(&self) -> Option<Expr> {
         match self {
@@ -306,11 +311,13 @@ impl Expr {
                 all.try_fold(first, |sum, it| matrix_sum(&sum, &it?))
             }
             Expr::Mul(factors) => {
-                let mut all = factors.iter().filter_map(Expr::as_matrix);
+                // Each factor once: twice would double at every level.
+                let all: Vec<_> = factors.iter().map(Expr::as_matrix).collect();
+                let scalars = factors.iter().zip(&all).filter(|it| it.1.is_none());
+                let scalar = Expr::Mul(scalars.map(|it| it.0.clone()).collect());
+                let mut all = all.into_iter().flatten();
                 let first = all.next()?;
                 let product = all.try_fold(first, |left, it| matrix_product(&left, &it))?;
-                let scalars = factors.iter().filter(|it| it.as_matrix().is_none()).cloned();
-                let scalar = Expr::Mul(scalars.collect());
                 Some(product.with_parts(&mut |it| scalar.clone().times(it.clone())))
             }
             _ => None,
@@ -336,15 +343,17 @@ fn matrix_sum(left: &Expr, right: &Expr) -> Option<Expr> {
     is_same.then(|| Expr::Matrix { cols: *cols, cells: sum() })
 }
 
-/// Largest product of matrices that is written out, in scalar products.
-const MAX_MATRIX_STEPS: usize = 1_000;
+/// Largest product of matrices that is written out, in nodes.
+const MAX_MATRIX_NODES: usize = 2_000;
 
 fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
     let (Expr::Matrix { cols: inner, cells: a }, Expr::Matrix { cols, cells: b }) = (left, right)
     else {
         return None;
     };
-    if b.len() != inner * cols || a.len() * cols > MAX_MATRIX_STEPS {
+    let nodes = |cells: &[Expr]| cells.iter().map(Expr::nodes).sum::<usize>();
+    let written = nodes(a) * cols + nodes(b) * (a.len() / inner);
+    if b.len() != inner * cols || written > MAX_MATRIX_NODES {
         return None;
     }
     let cell = |row: &[Expr], col: usize| {

@@ -114,10 +114,7 @@ pub(crate) fn is_denied_behind(rest: &str, word: &str) -> bool {
         return near.split(' ').take(4).any(|it| DENIALS.contains(&it));
     }
     denies(&format!("{near} "))
-        || near.contains("ない")
-        || near.contains("ません")
-        || near.contains("아니")
-        || near.contains("아닙")
+        || ["ない", "ません", "아니", "아닙"].iter().any(|it| near.contains(it))
 }
 
 /// [`after_marker`] behind a word of another language than English.
@@ -161,9 +158,7 @@ pub(crate) fn is_denied(before: &str) -> bool {
     ];
     let sentence = last_sentence(before).to_lowercase();
     let mut words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).rev().take(9);
-    let is_mine = sentence.contains("i think")
-        || sentence.contains("i guess")
-        || sentence.contains("not only");
+    let is_mine = ["i think", "i guess", "not only"].iter().any(|it| sentence.contains(it));
     !is_mine && words.any(|it| DENIALS.contains(&it)) || denies(&sentence.replace("incorrect", ""))
 }
 
@@ -231,11 +226,9 @@ fn block(rest: &str) -> Option<(Cow<'_, str>, usize)> {
         let is_next_line = at > 0 || here[..skipped].contains('\n');
         at += skipped;
         let here = &rest[at..];
-        let denied = ["not ", "n't "];
-        if denied
-            .iter()
-            .any(|it| here.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)))
-        {
+        let begins =
+            |it: &str| here.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it));
+        if begins("not ") || begins("n't ") {
             // `not 44 but 45`
             at += first_line(here).find(" but ")? + 5;
             continue;
@@ -334,11 +327,8 @@ fn display(text: &str) -> Option<(String, usize)> {
     for name in ["aligned", "align*", "align", "gathered", "split"] {
         let [open, close] = [format!("\\begin{{{name}}}"), format!("\\end{{{name}}}")];
         if inside.contains(&open) || text.starts_with(&open) {
-            inside = inside
-                .replace(&open, "")
-                .replace(&close, "")
-                .replace('&', " ")
-                .replace("\\\\", " ");
+            inside = inside.replace(&open, "").replace(&close, "");
+            inside = inside.replace('&', " ").replace("\\\\", " ");
         }
     }
     let inside = inside.trim().trim_end_matches(['.', ',', ';']).trim();
@@ -364,15 +354,10 @@ fn elements(text: &str) -> Option<(Cow<'_, str>, usize)> {
             let start = text.find(first).unwrap_or(0);
             worth_reading(closed(part)).map(|it| (Cow::Borrowed(it), start + end))
         }
-        all => Some((
-            Cow::Owned(
-                all.iter()
-                    .map(|it| it.trim_end_matches([',', ';', '.']))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            ),
-            len,
-        )),
+        all => {
+            let all: Vec<_> = all.iter().map(|it| it.trim_end_matches([',', ';', '.'])).collect();
+            Some((Cow::Owned(all.join(", ")), len))
+        }
     }
 }
 
@@ -400,10 +385,7 @@ fn cell(text: &str, line_start: usize, at: usize) -> Option<(&str, usize)> {
     if rule.is_some_and(is_rule) {
         let last = below.take(MAX_ROWS).last()?;
         let value = worth_reading(last.split('|').nth(column)?)?;
-        return Some((
-            value,
-            text.len() - text[line_start..].len() + row.len() + rule?.len() + last.len(),
-        ));
+        return Some((value, line_start + row.len() + rule?.len() + last.len()));
     }
     let value = worth_reading(row.split('|').nth(column + 1)?)?;
     Some((value, line_start + row.trim_end().len()))
@@ -414,11 +396,8 @@ const MAX_ROWS: usize = 32;
 
 /// The last cell of a table of one row at the beginning of a text.
 fn only_cell(text: &str) -> Option<(&str, usize)> {
-    let rows: Vec<&str> = text
-        .split_inclusive('\n')
-        .take(MAX_ROWS)
-        .take_while(|it| it.trim_start().starts_with('|'))
-        .collect();
+    let rows = text.split_inclusive('\n').take(MAX_ROWS);
+    let rows: Vec<&str> = rows.take_while(|it| it.trim_start().starts_with('|')).collect();
     let (last, len) = (rows.last()?, rows.iter().map(|it| it.len()).sum());
     let cells = last.trim().trim_matches('|');
     let value = worth_reading(cells.rsplit('|').next()?)?;

@@ -1,4 +1,4 @@
-//! The options of the graders `math` and `oat`.
+//! The options of the grader `math`.
 
 use crate::extract::Targets;
 
@@ -29,7 +29,7 @@ pub enum Variables {
     ByPosition,
 }
 
-/// The options of `math` and `oat`. The defaults are Math-Verify 0.9.0's.
+/// The options of `math`. The defaults are Math-Verify 0.9.0's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MathOptions {
     /// The policy of the verdicts. Default: Math-Verify's.

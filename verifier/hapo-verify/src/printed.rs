@@ -120,7 +120,6 @@ fn write_expr(f: &mut Limited, e: &Expr, place: Place) -> fmt::Result {
         Expr::Interval(it) => write_interval(f, it),
         Expr::Union(v) => write_call(f, "Union", v),
         Expr::Complement(p) => write_list(f, "Complement(", [&p.0, &p.1], ")"),
-        Expr::Domain(crate::expr::Domain::Empty) => f.write_str("EmptySet"),
         Expr::Domain(d) => write!(f, "{d:?}"),
     }
 }

@@ -25,22 +25,23 @@ impl Summary {
         let mut columns = Columns::read(&folder.metrics(), &mut Vec::new())?;
         columns.end_at(last);
         let start = folder.start_metrics()?;
+        if columns.rows() == 0 {
+            return Ok(None);
+        }
         let sum = |name: &str| columns.finite(name).iter().sum::<f64>();
         let product = |seconds: &str, rate: &str| -> f64 {
             let [seconds, rate] = [seconds, rate].map(|it| columns.get(it).unwrap_or_default());
             let products = seconds.iter().zip(rate).map(|(seconds, rate)| seconds * rate);
             products.filter(|it| it.is_finite()).sum::<f64>().round()
         };
-        let mut summary = Self {
+        Ok(Some(Self {
             changes: changes(&columns, &start),
             seconds: sum("time/step") + sum("time/eval"),
             tokens_sampled: product("time/sample", "tokens_per_second/sample"),
             tokens_trained: product("time/train", "tokens_per_second/train"),
             flat: nothing_learned(&columns),
-            columns: Columns::default(),
-        };
-        summary.columns = columns;
-        Ok((summary.columns.rows() > 0).then_some(summary))
+            columns,
+        }))
     }
 
     pub(crate) fn text(&self) -> String {

@@ -100,9 +100,9 @@ pub(crate) fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
     }
 }
 
-/// Seconds, from `least` to eleven days.
+/// Seconds of a request to a server, from `least` on.
 pub(crate) fn seconds(least: f64) -> impl TypedValueParser<Value = f64> {
-    number(least..=1e6, if least > 0.0 { "seconds above 0" } else { "seconds from 0" })
+    number(least..=1e9, if least > 0.0 { "seconds above 0" } else { "seconds from 0" })
 }
 
 /// How the commands that sample draw tokens.
@@ -238,10 +238,10 @@ pub(crate) struct GraderArgs {
     #[arg(long, default_value = Extraction::default().name(), value_parser = one_of(Extraction::ALL))]
     pub(crate) extraction: Extraction,
     /// Longest time of one answer of a custom reward, in seconds
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds(f64::MIN_POSITIVE))]
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = number(f64::MIN_POSITIVE..=86_400.0, "seconds above 0, at most a day"))]
     reward_timeout: f64,
     /// Further seconds for the first answer of its process
-    #[arg(long, default_value_t = 120.0, value_name = "SECONDS", value_parser = seconds(0.0))]
+    #[arg(long, default_value_t = 120.0, value_name = "SECONDS", value_parser = number(0.0..=86_400.0, "seconds, at most a day"))]
     reward_start_timeout: f64,
     /// Processes of a custom reward, or requests at once; 0 = one per core
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = number(0_usize..=1024, "a number from 0 to 1024"))]

@@ -42,14 +42,15 @@ impl ProductRates {
         if !multiplies_bf16() {
             return Ok(None);
         }
-        let mut rates = [(Compute::F32, 0.0_f64), (Compute::Bf16, 0.0)];
+        let cpu = |compute| Cpu::computing(threads, compute);
+        let (plain, rounding) = (cpu(Compute::F32)?, cpu(Compute::Bf16)?);
+        let mut best = Self { f32: 0.0, bf16: 0.0 };
         // In turns, so that what else the machine does slows both.
         for _ in 0..TURNS {
-            for (compute, best) in &mut rates {
-                *best = best.max(product_rate(&Cpu::computing(threads, *compute)?, SHAPE)?);
-            }
+            best.f32 = best.f32.max(product_rate(&plain, SHAPE)?);
+            best.bf16 = best.bf16.max(product_rate(&rounding, SHAPE)?);
         }
-        Ok(Some(Self { f32: rates[0].1, bf16: rates[1].1 }))
+        Ok(Some(best))
     }
 
     /// bf16 where it gains enough, else f32.

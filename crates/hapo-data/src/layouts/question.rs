@@ -156,12 +156,13 @@ fn plain(name: &str) -> String {
 fn in_one_text(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim().trim_start_matches('(');
     let mark = |rest: &str, place: usize| {
-        rest.char_indices().find_map(|(at, c)| {
+        let is_letter =
+            |it: &(usize, char)| place < 26 && it.1.eq_ignore_ascii_case(&letter(place));
+        rest.char_indices().filter(is_letter).find_map(|(at, _)| {
             let before = rest[..at].trim_end_matches(' ');
             let begins = before.is_empty() || before.ends_with([',', ';', '\n', '(']);
-            let behind = rest[at + c.len_utf8()..].trim_start().strip_prefix(')')?;
-            let is_it = begins && place < 26 && c.to_ascii_uppercase() == letter(place);
-            is_it.then(|| (at, rest.len() - behind.len()))
+            let behind = rest[at + 1..].trim_start().strip_prefix(')')?;
+            begins.then(|| (at, rest.len() - behind.len()))
         })
     };
     rest = &rest[mark(rest, 0).filter(|it| it.0 == 0)?.1..];

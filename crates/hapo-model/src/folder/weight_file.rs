@@ -175,15 +175,15 @@ fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refus
 
     let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
     for (name, value) in header.0 {
-        let got = excerpt(&value.to_string());
+        let got = || excerpt(&value.to_string());
         if name == "__metadata__" {
-            metadata = serde_json::from_value(value)
-                .map_err(|_| malformed(path, "strings in __metadata__", got))?;
+            metadata = BTreeMap::deserialize(&value)
+                .map_err(|_| malformed(path, "strings in __metadata__", got()))?;
             continue;
         }
-        let entry: RawEntry = serde_json::from_value(value).map_err(|_| {
+        let entry = RawEntry::deserialize(&value).map_err(|_| {
             let expected = "a header entry with dtype, shape and two data_offsets";
-            refused(path, excerpt(&name), expected, got).hint(RELOAD)
+            refused(path, excerpt(&name), expected, got()).hint(RELOAD)
         })?;
         entries.push((entry.data_offsets, name, entry));
     }

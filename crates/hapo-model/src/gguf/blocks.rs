@@ -29,19 +29,19 @@ const NAMES: [&str; 42] = [
     "", "", "MXFP4", "NVFP4", "Q1_0",
 ];
 
-/// A format with its number in `ggml_type`, its name, and the numbers and bytes of a block.
-const FORMATS: [(Encoding, u32, &str, (u64, u64)); 11] = [
-    (Encoding::Plain(Dtype::F32), 0, "F32", (1, 4)),
-    (Encoding::Plain(Dtype::F16), 1, "F16", (1, 2)),
-    (Encoding::Plain(Dtype::Bf16), 30, "BF16", (1, 2)),
-    (Encoding::Q4_0, 2, "Q4_0", (32, 18)),
-    (Encoding::Q4_1, 3, "Q4_1", (32, 20)),
-    (Encoding::Q5_0, 6, "Q5_0", (32, 22)),
-    (Encoding::Q5_1, 7, "Q5_1", (32, 24)),
-    (Encoding::Q8_0, 8, "Q8_0", (32, 34)),
-    (Encoding::Q4K, 12, "Q4_K", (256, 144)),
-    (Encoding::Q5K, 13, "Q5_K", (256, 176)),
-    (Encoding::Q6K, 14, "Q6_K", (256, 210)),
+/// A format with its number in `ggml_type`, and the numbers and bytes of a block.
+const FORMATS: [(Encoding, u32, (u64, u64)); 11] = [
+    (Encoding::Plain(Dtype::F32), 0, (1, 4)),
+    (Encoding::Plain(Dtype::F16), 1, (1, 2)),
+    (Encoding::Plain(Dtype::Bf16), 30, (1, 2)),
+    (Encoding::Q4_0, 2, (32, 18)),
+    (Encoding::Q4_1, 3, (32, 20)),
+    (Encoding::Q5_0, 6, (32, 22)),
+    (Encoding::Q5_1, 7, (32, 24)),
+    (Encoding::Q8_0, 8, (32, 34)),
+    (Encoding::Q4K, 12, (256, 144)),
+    (Encoding::Q5K, 13, (256, 176)),
+    (Encoding::Q6K, 14, (256, 210)),
 ];
 
 impl Encoding {
@@ -57,7 +57,7 @@ impl Encoding {
         })
     }
 
-    fn row(self) -> &'static (Self, u32, &'static str, (u64, u64)) {
+    fn row(self) -> &'static (Self, u32, (u64, u64)) {
         FORMATS.iter().find(|it| it.0 == self).expect("every format has a row")
     }
 
@@ -75,7 +75,7 @@ impl Encoding {
 
     /// Numbers and bytes of a block.
     pub(crate) fn block(self) -> (u64, u64) {
-        self.row().3
+        self.row().2
     }
 
     /// Appends the numbers of whole blocks.
@@ -118,7 +118,7 @@ impl Encoding {
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.row().2)
+        f.write_str(NAMES[self.number() as usize])
     }
 }
 

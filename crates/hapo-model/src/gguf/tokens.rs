@@ -201,7 +201,7 @@ fn byte_level(gguf: &Gguf, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
 fn sentence_piece(gguf: &Gguf, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
     let scores: Vec<f64> = of_tokens(gguf, "scores", tokens.texts.len(), Vec::new())?;
     // The scores of Gemma's tokens are not in the order of its merges; the ids are.
-    let is_gemma = gguf.keys["general.architecture"] == "gemma3";
+    let is_gemma = gguf.get::<&str>("general.architecture", "a text")? == Some("gemma3");
     let rank = |id: usize| if is_gemma { -(id as f64) } else { scores[id] };
     let is_piece = |id: usize| {
         tokens.kinds[id] == NORMAL

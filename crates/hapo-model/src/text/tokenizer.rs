@@ -42,7 +42,7 @@ impl Tokenizer {
     }
 
     /// The same, where the files of the folder have been read.
-    pub(crate) fn of_files(dir: &Path, files: &Companions) -> Result<Self, Refusal> {
+    pub fn of_files(dir: &Path, files: &Companions) -> Result<Self, Refusal> {
         match files.iter().find(|it| it.0 == "tokenizer.json") {
             Some((name, bytes)) => {
                 let file = gguf::find(dir)?.unwrap_or_else(|| dir.join(name));

@@ -329,6 +329,24 @@ fn what_is_not_read_is_refused_by_its_name() {
     }
 }
 
+/// The tokenizer is read before the configuration in places.
+#[test]
+fn a_tokenizer_without_an_architecture_is_no_panic() {
+    let mut bytes = fs::read(file("llama")).unwrap();
+    let key = b"general.architecture";
+    let at = bytes.windows(key.len()).position(|it| it == key).unwrap();
+    bytes[at + key.len() - 1] = b'a';
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    fs::write(&path, &bytes).unwrap();
+    let whole = Tokenizer::open(&file("llama")).unwrap();
+    assert_eq!(
+        Tokenizer::open(&path).unwrap().encode("a b").unwrap(),
+        whole.encode("a b").unwrap()
+    );
+    assert!(folder::open(&path).is_err());
+}
+
 #[test]
 fn damage_is_refused_or_read_but_never_fatal() {
     for (which, name) in ["qwen2", "llama"].into_iter().enumerate() {

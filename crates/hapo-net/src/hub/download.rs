@@ -13,15 +13,15 @@ const CONFIG: &str = "config.json";
 
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
-    /// safetensors; or its only GGUF file, where it has no configuration. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
-    /// used, with a note.
+    /// safetensors; or its only GGUF file, where it has no configuration. Cached files are not fetched again; if the hub
+    /// is unreachable, a whole snapshot of the cache is used, with a note.
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
         let fetcher = Fetcher::new(self, id, "models");
         let is_whole = |folder: &Path| {
             let names = files_below(folder)?;
             let is_weights = |it: &String| it.ends_with(".safetensors") && !it.contains('/');
             let is_folder = names.iter().any(|it| it == CONFIG) && names.iter().any(is_weights);
-            Ok(is_folder || only_gguf(&names).is_some_and(|it| it.is_ok()))
+            Ok(is_folder || gguf_files(&names).len() == 1)
         };
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
@@ -29,11 +29,7 @@ impl Hub {
                 return fetcher.cached(&is_whole, &why, progress);
             }
         };
-        if let Some(only) = only_gguf(&names) {
-            let file = only.map_err(|all| {
-                let what = format!("{id} has no {CONFIG} and several GGUF files: {}", shown(&all));
-                Refusal::input(what).hint("download one of them and name the file")
-            })?;
+        if let Some(file) = only_gguf(id, &names)? {
             return Ok(Snapshot { folder: fetcher.fetch(&commit, &[file], progress)?, commit });
         }
         let wanted = model_files(&names);
@@ -50,24 +46,24 @@ impl Hub {
         Ok(Snapshot { folder: fetcher.fetch(&commit, &wanted, progress)?, commit })
     }
 
-    /// A folder with the config.json of a model, which is fetched without its weights.
+    /// A folder with the config.json of a model, which is fetched without its weights, or with its only GGUF file.
     pub fn model_config(
         &self,
         id: &RepoId,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
         let fetcher = Fetcher::new(self, id, "models");
-        let commit = match fetcher.listing(progress)? {
-            Listing::Found { names, .. } if only_gguf(&names).is_some() => {
-                return Ok(self.model(id, progress)?.folder);
-            }
-            Listing::Found { commit, .. } => commit,
+        let (commit, names) = match fetcher.listing(progress)? {
+            Listing::Found { commit, names } => (commit, names),
             Listing::None(why) => {
-                let has = |folder: &Path| Ok(files_below(folder)?.iter().any(|it| it == CONFIG));
+                let has = |folder: &Path| {
+                    let names = files_below(folder)?;
+                    Ok(names.iter().any(|it| it == CONFIG) || gguf_files(&names).len() == 1)
+                };
                 return Ok(fetcher.cached(&has, &why, progress)?.folder);
             }
         };
-        fetcher.fetch(&commit, &[CONFIG], progress)
+        fetcher.fetch(&commit, &[only_gguf(id, &names)?.unwrap_or(CONFIG)], progress)
     }
 
     /// A file of a dataset, or a pattern for the shards of its training split.
@@ -89,13 +85,22 @@ impl Hub {
     }
 }
 
-/// The GGUF file of a model without a configuration, or several.
-fn only_gguf(names: &[String]) -> Option<Result<&str, Vec<&str>>> {
+/// The GGUF files of a model without a configuration.
+fn gguf_files(names: &[String]) -> Vec<&str> {
     let is_gguf =
         |it: &&str| !it.contains('/') && Path::new(it).extension().is_some_and(|it| it == "gguf");
-    let all: Vec<&str> = names.iter().map(String::as_str).filter(is_gguf).collect();
     let is_folder = names.iter().any(|it| it == CONFIG);
-    (!is_folder && !all.is_empty()).then(|| <[&str; 1]>::try_from(all).map(|[it]| it))
+    names.iter().map(String::as_str).filter(|it| !is_folder && is_gguf(it)).collect()
+}
+
+/// The only one of them, if there is any.
+fn only_gguf<'n>(id: &RepoId, names: &'n [String]) -> Result<Option<&'n str>, Refusal> {
+    let all = gguf_files(names);
+    if all.len() > 1 {
+        let what = format!("{id} has no {CONFIG} and several GGUF files: {}", shown(&all));
+        return Err(Refusal::input(what).hint("download one of them and name the file"));
+    }
+    Ok(all.first().copied())
 }
 
 /// A data set out of the cache, which may have a part of it: the shards that were asked for by their names.

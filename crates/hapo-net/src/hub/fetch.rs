@@ -362,10 +362,15 @@ pub(crate) fn hashed(start: &[u8], file: &mut File) -> std::io::Result<(u64, Str
     let (mut hash, mut size) = (Sha256::new_with_prefix(start), 0);
     let mut piece = vec![0; 1 << 20];
     loop {
-        match file.read(&mut piece)? {
-            0 => return Ok((size, hapo_core::hex(hash.finalize()))),
-            n => (hash.update(&piece[..n]), size += n as u64),
-        };
+        match file.read(&mut piece) {
+            Ok(0) => return Ok((size, hapo_core::hex(hash.finalize()))),
+            Ok(n) => {
+                hash.update(&piece[..n]);
+                size += n as u64;
+            }
+            Err(it) if it.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(it) => return Err(it),
+        }
     }
 }
 

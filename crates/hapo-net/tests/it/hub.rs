@@ -467,6 +467,7 @@ fn a_model_may_be_one_gguf_file() {
     assert_eq!(names(&folder), ["m.Q4_0.gguf"]);
     one.hub.offline = true;
     assert_eq!(one.hub.model(&id("main"), &mut NoProgress).unwrap().folder, folder);
+    assert_eq!(one.hub.model_config(&id("main"), &mut NoProgress).unwrap(), folder);
     let several = world(&[("a.gguf", b"GGUF"), ("b.gguf", b"GGUF")]);
     let error = several.hub.model(&id("main"), &mut NoProgress).unwrap_err();
     let what = "org/name has no config.json and several GGUF files: a.gguf, b.gguf";

@@ -477,9 +477,10 @@ async fn bad_requests_are_refused_by_field() {
 
     let response = client.request(CHAT).body("{").send().await.unwrap();
     assert_eq!(response.status(), 400);
-    let large = vec![b' '; (1 << 20) + 1];
-    let response = client.request(CHAT).body(large).send().await.unwrap();
-    assert_eq!(response.status(), 413);
+    for length in [(1 << 20) + 1, 8 << 20] {
+        let response = client.request(CHAT).body(vec![b' '; length]).send().await.unwrap();
+        assert_eq!(response.status(), 413);
+    }
     assert_eq!(client.get(CHAT).await.0, 405);
 }
 

@@ -45,8 +45,7 @@ pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<Han
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
     let last = RunFolder(run_dir).list_checkpoints()?.into_iter().next();
     let judged = |it: &Recipe| {
-        which == StageCheckpoint::Best
-            || (which == StageCheckpoint::Settled && it.eval.as_ref().is_some())
+        which == StageCheckpoint::Best || (which == StageCheckpoint::Settled && it.eval.is_some())
     };
     // As its last checkpoint has it, which has checksums.
     let state = last.as_ref().map(|(_, folder)| checkpoint::state_of(folder)).transpose()?;

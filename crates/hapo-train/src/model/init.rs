@@ -89,7 +89,7 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
     if is_model(path)? {
         let mut files = read_tokenizer_files(path)?;
         files.retain(|it| it.0.starts_with("tokenizer"));
-        return Ok((Tokenizer::open(path)?, files));
+        return Ok((Tokenizer::of_files(path, &files)?, files));
     }
     let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
     let folder = if is_dir { path } else { path.parent().unwrap_or(Path::new(".")) };

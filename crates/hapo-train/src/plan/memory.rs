@@ -201,7 +201,7 @@ fn counted(of: Workload) -> Result<Vec<Part>, Refusal> {
     let sequences = longest_sequences(recipe, eval_sets).map(|it| it.prompt + it.completion);
     let positions = sequences.fold(demonstration, usize::max);
     let mut model = Model::held(counting.clone(), config.clone(), positions, purpose(recipe))?;
-    let weights = if recipe.lora.as_ref().is_some() { "frozen weights" } else { "weights" };
+    let weights = if recipe.lora.is_some() { "frozen weights" } else { "weights" };
     let mut parts = vec![always(weights, taken())];
     if let Some(lora) = recipe.lora.as_ref() {
         model.add_adapter(lora.shape())?;
@@ -288,7 +288,7 @@ pub(super) fn checkpointing(of: Workload) -> ActivationCheckpointing {
 
 /// The purpose of a run's weights: those of a folder in bf16, beside an adapter, never change.
 fn purpose(recipe: &Recipe) -> Held {
-    if recipe.lora.as_ref().is_some() && is_bf16(recipe) {
+    if recipe.lora.is_some() && is_bf16(recipe) {
         Held::Frozen(NumberFormat::Bf16)
     } else {
         Held::Trained

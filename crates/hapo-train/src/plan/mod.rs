@@ -227,7 +227,7 @@ fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
 
 /// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
 fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let dtype = if recipe.lora.as_ref().is_some() { Dtype::F32 } else { recipe.model.dtype };
+    let dtype = if recipe.lora.is_some() { Dtype::F32 } else { recipe.model.dtype };
     trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
 }
 

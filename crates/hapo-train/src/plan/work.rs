@@ -129,7 +129,7 @@ impl TrainingWork {
         let layers = layers.on(device, config);
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
         // By the weights too, unless only an adapter's are trained.
-        let sweeps = if recipe.lora.as_ref().is_some() { 2.0 } else { 3.0 };
+        let sweeps = if recipe.lora.is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
         let settled = checkpointing(Workload::new(recipe, config, device));

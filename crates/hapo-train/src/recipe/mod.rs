@@ -160,14 +160,10 @@ impl Recipe {
                         format!("no stage `{from}` comes before this one"),
                         "write stage:NAME with the name of an earlier [[stage]]",
                     ),
-                    Some(stage)
-                        if *which == StageCheckpoint::Best && stage.eval.as_ref().is_none() =>
-                    {
-                        (
-                            format!("stage `{from}` has no [eval] that a best could be told by"),
-                            "write [eval] in that stage, or stage:NAME@last",
-                        )
-                    }
+                    Some(stage) if *which == StageCheckpoint::Best && stage.eval.is_none() => (
+                        format!("stage `{from}` has no [eval] that a best could be told by"),
+                        "write [eval] in that stage, or stage:NAME@last",
+                    ),
                     Some(_) => continue,
                 };
                 return Err(document.error(&refused(key, what, hint)));

@@ -335,7 +335,8 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
             } else {
                 Path::new(path)
             };
-            (Tokenizer::open(folder)?, hapo_model::folder::read_tokenizer_files(folder)?)
+            let files = hapo_model::folder::read_tokenizer_files(folder)?;
+            (Tokenizer::of_files(folder, &files)?, files)
         }
     };
     let template = choose_template(plan.template().choice(), "the model", &files)?;

@@ -49,7 +49,7 @@ pub(crate) fn update<D: Device>(
     let response_tokens = responses.map(|it| it.response.len()).sum();
     match gap {
         // The recorded numbers are the trainer's own; the sampler's gap is one of the batch's numbers (D41).
-        _ if plan.recipe().rollouts.correction().is_some() => stats.forget(SAMPLER_GAP),
+        _ if !is_sampled => stats.forget(SAMPLER_GAP),
         Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
             stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
         }
@@ -62,6 +62,8 @@ pub(crate) fn update<D: Device>(
     stats.mean("lr", Over::AllPasses, learning_rate, 1);
     Ok(stats)
 }
+
+const LOWER_RATE: &str = "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…";
 
 /// Makes one update from a mini-batch, and returns its numbers. A loss, gradient or weight that is no number ends the run (D23).
 pub(crate) fn update_once<D: Device>(
@@ -76,8 +78,7 @@ pub(crate) fn update_once<D: Device>(
     for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
         if !value.is_finite() {
             let problem = format!("{what} is {value} at step {}", step.0);
-            return Err(Refusal::machine(problem)
-                .hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
+            return Err(Refusal::machine(problem).hint(LOWER_RATE));
         }
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
@@ -88,8 +89,7 @@ pub(crate) fn update_once<D: Device>(
             "the weights overflow in an update of step {}, at a learning rate of {learning_rate:e}",
             step.0
         );
-        return Err(Refusal::machine(problem)
-            .hint("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"));
+        return Err(Refusal::machine(problem).hint(LOWER_RATE));
     }
     Ok(numbers)
 }

@@ -11,7 +11,7 @@ use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::pack::{Batching, Sequence, TokenGroup, pack};
+use crate::pack::{Batching, Sequence, TokenGroup, batches_of, pack};
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
@@ -26,10 +26,6 @@ fn fixture(threads: usize) -> Model<Cpu> {
 
 /// Four groups of four sequences of unlike lengths; in every second one the last is the teacher's. The
 /// old log-probabilities are those of the model, moved a little.
-fn batches_of(micro_batch_tokens: usize) -> Batching {
-    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
-}
-
 fn groups() -> Vec<TokenGroup> {
     let model = fixture(1);
     let vocab = model.config().vocab_size as u64;
@@ -108,7 +104,7 @@ fn train(
     recompute: ActivationCheckpointing,
 ) -> Trained {
     let mut trainer = Trainer::new(fixture(threads), recompute).unwrap();
-    let batching = Batching { micro_batch_tokens, inverse_temperature: 1.0 };
+    let batching = batches_of(micro_batch_tokens);
     let (mut losses, mut gradients) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let stats = trainer.gradient(loss, groups, batching).unwrap();
@@ -208,7 +204,7 @@ fn a_rescored_ratio_is_taken_to_the_weights_before_the_first_update() {
         }
         groups
     };
-    let batching = Batching { micro_batch_tokens: 100, inverse_temperature: 1.0 };
+    let batching = batches_of(100);
     let mut rescored = with(Ratio::Rescored);
     Trainer::new(fixture(1), ActivationCheckpointing::None)
         .unwrap()

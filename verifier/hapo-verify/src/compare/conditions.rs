@@ -8,7 +8,7 @@ use super::relations::proportional;
 use super::solve::{Solved, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
-use crate::expr::{Expr, Interval};
+use crate::expr::{Expr, Func, Interval};
 use crate::normalise::{CleanUp, normalise};
 use crate::parse::{self, Style};
 
@@ -92,9 +92,11 @@ fn read(text: &str, style: Style) -> Option<Solved> {
     let mut all = Vec::with_capacity(parts.len());
     let mut unknown = None;
     for (joint, part) in &parts {
-        let (about, set) = solved(&meaning(part, style)?)?;
+        let relation = meaning(part, style)?;
+        let (about, set) = solved(&relation)?;
         // z is a complex number, and |z| its size.
-        if part.contains('|') && matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z") {
+        let is_z = matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z");
+        if is_z && relation.any(&mut |it| matches!(it, Expr::Call(Func::Abs, _))) {
             return None;
         }
         // A list of sets is no condition; their union is.

@@ -206,7 +206,7 @@ impl PreparedGold for MathGold {
         let number = || spaced_number(&found.answer);
         let values = self.reading.expr().zip(answer.expr());
         let (verdict, reason) = if judgement.verdict.is_correct() {
-            let gold = self.text.trim();
+            let gold = self.reading.text.as_deref().unwrap_or_default().trim();
             let is_capital = matches!(gold.as_bytes(), [b'A'..=b'Z']);
             if is_capital && judgement.extracted.as_ref() == Some(&gold.to_ascii_lowercase()) {
                 (Verdict::Wrong, "a small letter against a capital")

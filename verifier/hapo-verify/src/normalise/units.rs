@@ -1,5 +1,7 @@
 //! Units that are dropped at the end.
 
+use crate::cursor::is_digits;
+
 /// Units that are dropped, as the references list them; a `?` stands for any one character (the dots there are not
 /// escaped). OAT drops all of these, in this order.
 #[rustfmt::skip]
@@ -33,6 +35,10 @@ pub(super) fn drop_units(text: &mut String) {
         }
     } else if text.trim().len() != text.len() && !text.trim().is_empty() {
         *text = text.trim().to_owned();
+    }
+    // A bare number, as most boxes hold, has no unit.
+    if is_digits(text) {
+        return;
     }
     for _ in 0..2 {
         let Some(end) = unit_start(text) else { return };

@@ -40,7 +40,7 @@ impl<'e> Point<'e, '_> {
                 Some(Complex::rat(n))
             }
             Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::ratio(1, 100)))),
-            Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
+            Expr::Sym { .. } | Expr::Call(Func::Named(_), _) | Expr::EulerGamma => {
                 self.values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
             }
             Expr::Pi => Some(Complex::real(Big::pi())),

@@ -165,7 +165,7 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
             Some(it) => it.to_f64(),
             None => in_doubles(&p.0)?.powf(in_doubles(&p.1)?),
         },
-        Expr::Call(..) | Expr::Pi | Expr::E | Expr::EulerGamma => approximate(e)?,
+        Expr::Call(..) | Expr::Pi | Expr::E => approximate(e)?,
         _ => return None,
     };
     value.is_finite().then_some(value)
@@ -191,10 +191,10 @@ fn exact_without_decimals(e: &Expr) -> Option<Rat> {
     if e.has_float() { None } else { exact(e) }
 }
 
-/// Symbols, unknown functions, and the constants that satisfy no polynomial equation. `false` if there are too many.
+/// Symbols, unknown functions, and γ, whose value is not computed. `false` if there are too many.
 fn collect_atoms<'a>(e: &'a Expr, atoms: &mut Vec<&'a Expr>) -> bool {
     match e {
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) | Expr::EulerGamma => {
             if !atoms.contains(&e) {
                 atoms.push(e);
             }

@@ -77,6 +77,17 @@ fn nesting_is_read_or_refused() {
     check("3", &nested("\\left(", "3", "\\right)", 400), "correct");
 }
 
+/// Products of matrices: a factor that is read twice at each level, or a cell that doubles with each factor, has no end.
+#[test]
+fn products_of_matrices_end() {
+    let small = "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}";
+    let gold = "\\begin{pmatrix}5&6\\\\7&8\\end{pmatrix}";
+    let nested =
+        format!("\\boxed{{{}{small}{}}}", format!("2({small}+").repeat(40), ")".repeat(40));
+    check(gold, &nested, "wrong");
+    check(gold, &format!("\\boxed{{{}}}", small.repeat(60)), "wrong");
+}
+
 #[test]
 fn long_texts_are_scanned_once() {
     let box_3 = "\\boxed{3}";

@@ -135,7 +135,9 @@ fn no_number(columns: &Columns) -> Option<String> {
         let last = values.iter().rposition(|it| it.is_finite()).map_or(0, |it| it + 1);
         // The last look or two have none.
         let is_lost = values.len() >= last + 3;
-        is_lost.then(|| format!("The {words} is no number (NaN) from step {} on.", last + 1))
+        is_lost.then(|| {
+            format!("The {words} is no number (NaN) from step {} on.", columns.steps()[last])
+        })
     })
 }
 

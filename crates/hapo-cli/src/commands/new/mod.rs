@@ -183,8 +183,8 @@ impl<'a> Found<'a> {
         };
         // The header of every weight file is read, so that a folder without weights is refused here.
         let config = hapo_model::folder::open(path)?.config;
-        let tokenizer = Tokenizer::open(path)?;
         let files = hapo_model::folder::read_tokenizer_files(path)?;
+        let tokenizer = Tokenizer::of_files(path, &files)?;
         let auto = hapo_train::template_of(TemplateRequest::default(), &folder)?;
         let known = (auto.name, None, "what `auto` takes for this model");
         let own = (CHAT.to_owned(), None, "the model's own");
