@@ -134,11 +134,6 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-#[cfg(test)]
-pub(crate) fn batches_of(micro_batch_tokens: usize) -> Batching {
-    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
-}
-
 /// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
@@ -205,6 +200,11 @@ impl MicroBatch {
         }
         self.spans.push((g, index, first_target..self.packed.targets.len()));
     }
+}
+
+#[cfg(test)]
+pub(crate) fn batches_of(micro_batch_tokens: usize) -> Batching {
+    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
 }
 
 #[cfg(test)]
