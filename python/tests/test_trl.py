@@ -409,3 +409,26 @@ def test_a_conversation_ends_where_its_template_ends_it_and_the_saved_model_says
     trainer.save_model(str(tmp_path / "saved"))
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "saved" / name).read_text())["eos_token_id"] == [end, old]
+
+
+@pytest.mark.parametrize(
+    ("loss", "code", "said"),
+    [
+        ("dapo", 0, "formula: TRL"),
+        ("dr_grpo", 0, "agg/seq-mean-token-sum-norm/ppo"),
+        ("bnpo", 2, "(cut-dependent)"),
+    ],
+)
+def test_doctor_runs_the_cases_of_the_loss_as_set(tmp_path, binary, loss, code, said) -> None:
+    line = {"step": 1, "loss": 0.1, "grad_norm": 0.5, "reward": 0.5}
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [line]}))
+    arguments = GRPOConfig(output_dir=str(tmp_path), loss_type=loss, bf16=False, report_to=[])
+    torch.save(arguments, tmp_path / "training_args.bin")
+    done = subprocess.run(
+        [binary, "doctor", tmp_path, "--formula"],
+        env={**os.environ, "HAPO_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout

@@ -119,16 +119,21 @@ impl Tracking {
         let tracker = recipe.track?.name();
         let ((over, is_over), (end, ended)) = (mpsc::channel(), mpsc::channel());
         let folder = folder.to_owned();
-        std::thread::spawn(move || {
-            if let Err(error) = follow(tracker, &folder, &is_over) {
-                let run = folder.display();
-                tell(&format!(
-                    "warning: {error:#}; the run goes on, and `hapo export {run} --to {tracker}` logs it later"
-                ));
-            }
+        let run = folder.display().to_string();
+        let failed = move |error: anyhow::Error| {
+            tell(&format!(
+                "warning: {error:#}; the run goes on, and `hapo export {run} --to {tracker}` logs it later"
+            ));
+        };
+        let late = failed.clone();
+        let started = std::thread::Builder::new().spawn(move || {
+            follow(tracker, &folder, &is_over).unwrap_or_else(late);
             // Nobody waits any more after the time below.
             let _ = end.send(());
         });
+        if let Err(error) = started {
+            failed(error.into());
+        }
         Some(Self { tracker, over: Some(over), ended })
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{hapo, repository, succeed};
 
@@ -188,4 +188,43 @@ fn data_are_looked_at_before_a_run() {
     assert!(said.contains("data: 30 rows, none bad; 30 of 30 solutions are right"), "{said}");
     let (said, _) = examined(dir.path(), &["--data", "cut.jsonl", "--eval-data", "whole.jsonl"]);
     assert_eq!(names(&said), ["gold-denied", "eval-in-train"], "{said}");
+}
+
+/// By the tokenizer's files and the data alone.
+#[test]
+fn a_start_token_stands_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = |name: &str, id: u32| json!({ "content": name, "id": id, "special": true });
+    let tokenizer = json!({
+        "added_tokens": [token("<s>", 1), token("</s>", 2), token("<pad>", 3)],
+        "post_processor": { "type": "Sequence", "processors": [{
+            "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+        }] },
+    });
+    fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    for (begin, problem, expected) in [
+        ("<s>", "1+1=", &[][..]),
+        ("{{ bos_token }}", "1+1=", &[]),
+        ("", "1+1=", &["start-token"]),
+        ("<s>", "<s>1+1=", &["start-token"]),
+    ] {
+        let template = format!("{begin}{{{{ messages[0].content }}}}</s>");
+        let config = json!({ "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "chat_template": template });
+        fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let row = json!({ "problem": problem, "answer": "2" });
+        fs::write(dir.path().join("data.jsonl"), row.to_string()).unwrap();
+        let (said, _) = examined(dir.path(), &["--data", "data.jsonl", "--model", "."]);
+        assert_eq!(names(&said), expected, "{begin}: {said}");
+    }
+}
+
+#[test]
+fn a_formula_needs_lossproof_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(dir.path());
+    let told = hapo(dir.path(), &["doctor", "verl/healthy-1", "--formula"]);
+    let said = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(1), "{said}");
+    assert!(said.contains("lossproof gave no records of the adapter `verl`"), "{said}");
 }

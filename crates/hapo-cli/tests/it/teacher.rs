@@ -103,6 +103,37 @@ fn teachers_are_admitted_by_what_counts_as_an_answer() {
     }
 }
 
+/// As servers with a parser of thoughts answer; the output is read as a teacher's row again.
+#[test]
+fn a_thought_that_a_server_keeps_apart_is_a_part_of_the_solution() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = "{\"id\":\"a\",\"problem\":\"2+5=?\",\"answer\":\"7\"}\n";
+    fs::write(dir.path().join("prompts.jsonl"), row).unwrap();
+    let reply = |thought: &str| {
+        let message = format!(r#"{{"role":"assistant",{thought}"content":"It is \\boxed{{7}}."}}"#);
+        format!(r#"{{"choices":[{{"index":0,"finish_reason":"stop","message":{message}}}]}}"#)
+    };
+    let whole = "<think>\nIs it \\boxed{8}?\n</think>\n\nIt is \\boxed{7}.";
+    for (key, expected) in [
+        ("reasoning_content", whole),
+        ("reasoning", whole),
+        ("thinking", whole),
+        ("notes", "It is \\boxed{7}."),
+    ] {
+        let reply = reply(&format!(r#""{key}":"Is it \\boxed{{8}}?","#));
+        let server = Server::start(Mood::Always(200, reply.leak(), None));
+        let output = format!("{key}.jsonl");
+        // The second time it is read from the journal.
+        for _ in 0..2 {
+            let it = finish(teacher(dir.path(), &server, &output));
+            assert_eq!(it["admitted"], 1, "{key}: {it}");
+            let written = fs::read_to_string(dir.path().join(&output)).unwrap();
+            let written: serde_json::Value = serde_json::from_str(written.trim()).unwrap();
+            assert_eq!(written["teacher"], expected, "{key}");
+        }
+    }
+}
+
 /// Pays for rows with the field alone.
 const READS_TESTS: &str = r#"command:while read -r line; do case "$line" in *'"tests":["x"]'*) echo 1;; *) echo 0;; esac; done"#;
 

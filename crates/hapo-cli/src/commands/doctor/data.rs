@@ -18,6 +18,7 @@ pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
     let (data, eval_data) = (record.data.clone(), record.eval_data.clone());
     let trained = read(&data, Some(&TRAINING), record, found);
     let held_out = read(&eval_data, None, record, found);
+    record.first_problem = trained.first().map(|it| it.problem.clone());
     let problems = |all: &[Example]| all.iter().map(|it| it.problem.clone()).collect();
     let mut sets: [Vec<String>; 2] = [&trained, &held_out].map(|it| problems(it));
     if sets.iter().any(Vec::is_empty) {

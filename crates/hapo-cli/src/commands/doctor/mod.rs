@@ -5,6 +5,7 @@
 
 mod console;
 mod data;
+mod formula;
 mod grading;
 mod learning;
 mod read;
@@ -27,7 +28,7 @@ use record::{Framework, Record, rows};
 /// Find what is wrong with a run, a reward function or a data set.
 ///
 /// Reads a run folder of hapo, TRL or verl, or one log file of them; or asks a reward function about answers whose verdict
-/// is known; or looks at data and a model's template before a run. Needs no network, and no framework.
+/// is known; or looks at data and a model's template before a run. Needs no network, and no framework but for --formula.
 #[derive(clap::Args)]
 #[command(
     before_help = "Examples: hapo doctor runs/try\n          hapo doctor trl-output/ --data train.jsonl --eval-data test.jsonl\n          hapo doctor reward.py:accuracy\n          hapo doctor --data train.jsonl --model DIR"
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Folder with the tokenizer and its template
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
+    /// Run lossproof's cases of the loss that the settings name, in the framework of `HAPO_PYTHON`
+    #[arg(long)]
+    formula: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -107,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(run) => (run.clone(), of_run(Path::new(run), args)?),
         None => {
             let record = Record { path: args.data[0].clone(), ..Record::default() };
-            (record.path.display().to_string(), of_record(record, args))
+            (record.path.display().to_string(), of_record(record, args)?)
         }
     };
     let place = |it: &Finding| rows(FINDINGS).position(|row| row[0] == it.name);
@@ -132,10 +136,10 @@ fn is_reward(target: &str) -> bool {
 fn of_run(path: &Path, args: &Args) -> Result<Diagnosis> {
     // What keeps doctor from its work is no finding.
     let record = read::read(path).map_err(|it| Refusal::machine(it.to_string()))?;
-    Ok(of_record(record, args))
+    of_record(record, args)
 }
 
-fn of_record(mut record: Record, args: &Args) -> Diagnosis {
+fn of_record(mut record: Record, args: &Args) -> Result<Diagnosis> {
     record.data.extend(args.data.iter().cloned());
     record.eval_data.extend(args.eval_data.iter().cloned());
     record.model = args.model.clone().or(record.model);
@@ -148,8 +152,11 @@ fn of_record(mut record: Record, args: &Args) -> Diagnosis {
         settings::examine(&record, &mut found);
         learning::examine(&record, &mut found);
     }
+    if args.formula {
+        formula::examine(&record, &mut found)?;
+    }
     found.open.append(&mut record.open);
-    found
+    Ok(found)
 }
 
 fn print(found: &Diagnosis, json: bool) -> Result<()> {
@@ -180,6 +187,7 @@ mod tests {
         for row in rows(settings::SETTINGS) {
             assert!(row.len() == 4 && (row[1].is_empty() || known.contains(&row[1])), "{row:?}");
         }
+        assert!(rows(formula::FORMULAS).all(|row| row.len() == 4));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         return;
     }
     let known = rows(SETTINGS).filter(|row| row[0] == record.framework.name());
-    for row in known.filter(|row| row[2].split(" & ").all(|it| holds(record, it))) {
+    for row in known.filter(|row| is_met(record, row[2])) {
         let parts = row[3].split('{').map(|it| it.split_once('}').unwrap_or(("", it)));
         let fill = |(key, rest): (&str, &str)| value(record, key).unwrap_or_default() + rest;
         let text: String = parts.map(fill).collect();
@@ -31,6 +31,11 @@ fn value(record: &Record, key: &str) -> Option<String> {
     let logged =
         || record.columns.finite(key).into_iter().reduce(f64::max).map(|it| it.to_string());
     record.setting(key).map(str::to_owned).or_else(logged)
+}
+
+/// Conditions, all of which must hold.
+pub(super) fn is_met(record: &Record, conditions: &str) -> bool {
+    conditions.split(" & ").all(|it| holds(record, it))
 }
 
 /// A condition such as `loss_type = bnpo`, `top_p < 1`, `a != @b` of two settings, or `a absent`.

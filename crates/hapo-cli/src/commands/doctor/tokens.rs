@@ -40,6 +40,20 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     if record.plain_prompts && !template.is_empty() {
         found.add("no-template", "The prompts are plain texts, and the model has a chat template.");
     }
+    let start = text("bos_token");
+    let mut prompts = record.answers.iter().map(|it| &it.prompt).chain(&record.first_problem);
+    if !start.is_empty() && is_put_in_front(&tokenizer["post_processor"], &start) {
+        if prompts.any(|it| it.trim_start().starts_with(&start)) {
+            let what = format!("Prompts begin with `{start}`, and the tokenizer or the template puts another in front.");
+            found.add("start-token", what);
+        } else if !record.plain_prompts
+            && !template.is_empty()
+            && !(template.contains("bos_token") || template.contains(&start))
+        {
+            let what = format!("The tokenizer puts `{start}` in front of a text, and the chat template writes none.");
+            found.add("start-token", what);
+        }
+    }
     let is_listed = |id: &Value| ends == id || ends.as_array().is_some_and(|it| it.contains(id));
     let written = added.iter().filter(|it| it["special"] == true);
     let written =
@@ -61,4 +75,11 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         let template = if template.is_empty() { "no template" } else { "the template closes" };
         found.held.push(format!("tokens: pad `{pad}`, end `{end}`, {template}"));
     }
+}
+
+/// Whether the token stands in front of every text that is encoded.
+fn is_put_in_front(processor: &Value, token: &str) -> bool {
+    let parts = processor["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    processor["single"][0]["SpecialToken"]["id"] == *token
+        || parts.iter().any(|it| is_put_in_front(it, token))
 }

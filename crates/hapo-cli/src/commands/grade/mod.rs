@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::Result;
-use hapo_core::{counted, printable};
+use hapo_core::{Refusal, counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
     Completion, Extracting, Gold, Grader, Judgement, Problem, grade_batch, in_order,
@@ -131,10 +131,11 @@ fn grade(
     } else {
         // A writer of rows may wait for a verdict: what has arrived is graded at once.
         let (sender, rows) = mpsc::sync_channel(BATCH);
-        std::thread::spawn(move || {
+        let started = std::thread::Builder::new().spawn(move || {
             let lines = hapo_data::json_lines(BufReader::new(std::io::stdin()), "standard input");
             lines.map(|row| sender.send(row)).take_while(Result::is_ok).for_each(drop);
         });
+        started.map_err(Refusal::io("start a thread for", Path::new("standard input")))?;
         while let Ok(first) = rows.recv() {
             let batch = std::iter::once(first).chain(rows.try_iter().take(BATCH - 1));
             out.batch(&batch.collect::<Result<Vec<Row>, _>>()?)?;
