@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lossproof
-from lossproof import cli, reference
+from lossproof import cases, cli, reference
 from lossproof.run import Declared, judge
 
 PPO = lossproof.load("agg/token-mean/ppo")
@@ -251,3 +253,20 @@ def test_show_prints_what_a_case_gives(capsys):
         assert cli.main(["show", name]) == 0
         shown = capsys.readouterr().out
         assert all(word in shown for word in words), (name, shown)
+
+
+def test_definitions_of_shipped_adapters_are_registered():
+    """Read from their source, since no engine is installed here."""
+    declared = {}
+    for path in (Path(lossproof.__file__).parent / "adapters").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "definitions":
+                declared[path.stem] = ast.literal_eval(node.value)
+    assert len(declared) > 5
+    for name, definitions in declared.items():
+        meant = {case["id"]: Declared(definitions).definition(case) for case in cases.load_all()}
+        registered = {case["id"]: case.get("variants", {}) for case in cases.load_all()}
+        unknown = [key for key, it in meant.items() if it is not None and it not in registered[key]]
+        assert not unknown, name
+        unused = set(definitions.values()) - set(meant.values())
+        assert not unused, name

@@ -28,7 +28,7 @@ engine = "SkyRL"
 licence = "Apache-2.0"
 adapter_version = "1"
 about = "Policy losses of ppo_utils.py on advantages that the trainer scaled; KL and entropy as worker.py adds them."
-definitions = {"kl/clamped/k3": "delta-20, value-10", "adv/std": "n-1, epsilon 1e-06"}
+definitions = {"kl/clamped/k3": "delta-20, value-10"}
 REDUCTIONS = {
     "token-mean": "token_mean",
     "seq-mean-token-mean": "sequence_mean",

@@ -30,7 +30,6 @@ about = "Policy losses, KL and advantages by verl.trainer.ppo.core_algos with th
 definitions = {
     "law/masked-sequence": "not-counted",
     "kl/clamped/k3": "delta-20, value-10",
-    "adv/std": "n-1, epsilon 1e-06",
 }
 SURROGATES = {
     "ppo": "vanilla",

@@ -223,7 +223,7 @@ fn a_start_token_stands_once() {
 fn a_formula_needs_lossproof_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     unpack(dir.path());
-    let told = hapo(dir.path(), &["doctor", "verl/healthy-1", "--formula"]);
+    let told = hapo(dir.path(), &["doctor", "verl/healthy-grpo", "--formula"]);
     let said = String::from_utf8(told.stderr).unwrap();
     assert_eq!(told.status.code(), Some(1), "{said}");
     assert!(said.contains("lossproof gave no records of the adapter `verl`"), "{said}");

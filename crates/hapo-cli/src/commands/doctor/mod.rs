@@ -147,13 +147,13 @@ fn of_record(mut record: Record, args: &Args) -> Result<Diagnosis> {
     let mut found = Diagnosis { framework: record.framework, at, ..Diagnosis::default() };
     data::examine(&mut record, &mut found);
     tokens::examine(&record, &mut found);
+    if args.formula {
+        formula::examine(&record, &mut found)?;
+    }
     if record.columns.rows() > 0 || !record.answers.is_empty() {
         grading::examine(&mut record, &mut found);
         settings::examine(&record, &mut found);
         learning::examine(&record, &mut found);
-    }
-    if args.formula {
-        formula::examine(&record, &mut found)?;
     }
     found.open.append(&mut record.open);
     Ok(found)
