@@ -111,17 +111,20 @@ def _call_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
         raise TypeError(f"{name}({', '.join(parameters)}): expected {_FORMS}")
 
     def columns(about: dict[str, Any]) -> dict[str, Any]:
+        # `hapo doctor` asks once more with other completions in front.
+        completions = [*about["row"].pop("hapo.beside", []), about["completion"]]
+        n = len(completions)
         if own:
             if "answers" in parameters and about.get("extraction") == "any":
                 raise ValueError('answers: extraction "any" extracts none; expected "boxed", "announced" or "whole"')
             return {
-                "completions": [about["completion"]],
-                "rows": [about["row"]],
-                "answers": [about.get("answer")],
+                "completions": completions,
+                "rows": [about["row"]] * n,
+                "answers": [about.get("answer")] * n,
             }
         if trl:
-            of_row = {name: [it] for name, it in about["row"].items()}
-            texts = {"prompts": [about["prompt"]], "completions": [about["completion"]]}
+            of_row = {name: [it] * n for name, it in about["row"].items()}
+            texts = {"prompts": [about["prompt"]] * n, "completions": completions}
             # `hapo doctor` asks a function that takes no texts once more, as TRL does where prompts are conversations.
             if of_row.pop("hapo.conversation", [False])[0]:
                 roles = {"prompts": "user", "completions": "assistant"}
@@ -139,11 +142,13 @@ def _call_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
         answer = reward(**(given if takes_all else {name: given[name] for name in parameters if name in given}))
         if verl:
             return answer
+        n = len(given["completions"])
+        wanted = "one reward" if n == 1 else f"{n} rewards"
         if not isinstance(answer, Sequence) and not hasattr(answer, "__len__"):
-            raise TypeError(f"expected a list of one reward, got {_kind(answer)}")
-        if len(answer) != 1:
-            raise ValueError(f"expected a list of one reward, got {len(answer)}")
-        return answer[0]
+            raise TypeError(f"expected a list of {wanted}, got {_kind(answer)}")
+        if len(answer) != n:
+            raise ValueError(f"expected a list of {wanted}, got {len(answer)}")
+        return answer[-1]
 
     return call
 

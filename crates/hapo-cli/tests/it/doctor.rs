@@ -149,6 +149,10 @@ def substring(data_source, solution_str, ground_truth, extra_info=None):
 def raises(data_source, solution_str, ground_truth, extra_info=None):
     return float(int(solution_str.split("{")[1].split("}")[0]) == int(ground_truth))
 
+def batch(completions, answer, **_):
+    right = [last_box(it) == gold for it, gold in zip(completions, answer)]
+    return [float(it) - sum(right) / len(right) for it in right]
+
 asked = []
 def drifts(data_source, solution_str, ground_truth, extra_info=None):
     asked.append(solution_str)
@@ -161,6 +165,7 @@ def drifts(data_source, solution_str, ground_truth, extra_info=None):
         ("substring", "wrong-paid", "reward-fails"),
         ("raises", "reward-fails", "nothing-learned"),
         ("drifts", "reward-fails", "nothing-learned"),
+        ("batch", "reward-fails", "wrong-paid"),
     ] {
         let (said, code) = examined(dir.path(), &[&format!("reward.py:{function}")]);
         let found = names(&said);

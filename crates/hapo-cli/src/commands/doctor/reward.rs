@@ -29,24 +29,31 @@ pub(super) fn examine(target: &str) -> Result<Diagnosis> {
     let pairs = pairs();
     let mut found = Diagnosis { at: target.to_owned(), ..Diagnosis::default() };
     let until = Instant::now() + IN_ALL;
-    let (mut paid, mut talks) = (ask(&name, pairs.iter(), false, until)?, false);
+    let mut asked = Asked { name, talks: false, beside: &[], until };
+    let mut paid = ask(&asked, pairs.iter())?;
     if paid.iter().all(Result::is_err) {
-        let again = ask(&name, pairs.iter(), true, until)?;
-        talks = again.iter().any(Result::is_ok);
-        paid = if talks { again } else { paid };
+        asked.talks = true;
+        let again = ask(&asked, pairs.iter())?;
+        asked.talks = again.iter().any(Result::is_ok);
+        paid = if asked.talks { again } else { paid };
     }
     judge(&pairs, &paid, &mut found);
-    let turned = ask(&name, pairs.iter().rev(), talks, until)?;
-    let (reached, all) = (paid.len().min(turned.len()), pairs.len());
+    let mut turned = ask(&asked, pairs.iter().rev())?;
+    turned.reverse();
+    asked.beside = &["\\boxed{0}", ""];
+    let beside = ask(&asked, pairs.iter())?;
+    let (reached, all) = (paid.len().min(turned.len()).min(beside.len()), pairs.len());
     let differs = |(one, other): (&Paid, &Paid)| one.as_ref().ok() != other.as_ref().ok();
+    let first = |others: &[Paid]| paid.iter().zip(others).position(differs);
+    let depends = first(&turned).map(|at| (at, "what was asked before"));
+    let depends = depends.or(first(&beside).map(|at| (at, "what else is in its batch")));
     if reached < all {
         found.skip(format!("{} of {all} answers: the minute was over", all - reached));
-    } else if let Some(at) = paid.iter().zip(turned.iter().rev()).position(differs) {
+    } else if let Some((at, on)) = depends {
         let completion = excerpt(&pairs[at].completion, 40);
-        let what = format!("The reward of `{completion}` depends on what was asked before.");
-        found.add("reward-fails", what);
+        found.add("reward-fails", format!("The reward of `{completion}` depends on {on}."));
     } else {
-        found.held.push(format!("the order of {all} questions changes no reward"));
+        found.held.push(format!("neither order nor batch of {all} answers changes a reward"));
     }
     Ok(found)
 }
@@ -64,13 +71,18 @@ fn pairs() -> Vec<Pair> {
 /// A reward, or why there is none.
 type Paid = Result<f64, String>;
 
-/// The rewards of as many pairs as the time allows; of conversations, or of texts.
-fn ask<'a>(
-    name: &str,
-    pairs: impl Iterator<Item = &'a Pair>,
+/// How a reward is asked.
+struct Asked {
+    name: String,
+    /// About conversations, not texts.
     talks: bool,
+    /// Completions in the same call, as TRL gives a function many.
+    beside: &'static [&'static str],
     until: Instant,
-) -> Result<Vec<Paid>> {
+}
+
+/// The rewards of as many pairs as the time allows.
+fn ask<'a>(asked: &Asked, pairs: impl Iterator<Item = &'a Pair>) -> Result<Vec<Paid>> {
     let settings = RewardSettings {
         timeout: CALL,
         start_timeout: IN_ALL / 3,
@@ -79,12 +91,15 @@ fn ask<'a>(
         ..RewardSettings::default()
     };
     let failed = |it: Refusal| Refusal::machine(it.to_string());
-    let reward = OwnReward::new(name, settings).map_err(failed)?;
+    let reward = OwnReward::new(&asked.name, settings).map_err(failed)?;
     let mut paid = Vec::new();
-    for pair in pairs.take_while(|_| Instant::now() < until) {
+    for pair in pairs.take_while(|_| Instant::now() < asked.until) {
         let golds = GOLDS.iter().map(|it| ((*it).to_owned(), pair.gold.into()));
         let mut row: Map<String, Value> = golds.collect();
-        row.insert("hapo.conversation".to_owned(), talks.into());
+        row.insert("hapo.conversation".to_owned(), asked.talks.into());
+        if !asked.beside.is_empty() {
+            row.insert("hapo.beside".to_owned(), asked.beside.into());
+        }
         let row = Value::from(row).to_string();
         let problem = Problem { text: "What is asked?", golds: &[pair.gold], row: Some(&row) };
         let gold = Gold::of(&reward, &problem).expect("a reward reads every gold answer");
