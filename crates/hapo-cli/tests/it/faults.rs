@@ -107,6 +107,19 @@ fn the_leftovers_of_a_killed_process_go_when_a_finished_run_is_resumed() {
     assert_eq!(RunFolder(&dir.path().join("R")).list_checkpoints().unwrap().len(), 2);
 }
 
+/// A kill before the first stage has begun: the folder above it holds no run yet.
+#[test]
+fn the_leftovers_of_a_killed_start_of_stages_go_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let staged = fs::read_to_string(recipe()).unwrap() + "\n[[stage]]\nname = \"a\"\nsteps = 1\n";
+    fs::write(dir.path().join("staged.toml"), staged).unwrap();
+    let leftover = dir.path().join("R/.hapo-1-0.tmp");
+    fs::create_dir(dir.path().join("R")).unwrap();
+    fs::write(&leftover, "[[stage]]").unwrap();
+    succeed(dir.path(), &arguments("staged.toml", &[]));
+    assert!(!leftover.exists() && dir.path().join("R/a/recipe.toml").exists());
+}
+
 #[test]
 fn a_folder_is_looked_at_again_behind_its_lock() {
     let (dir, recipe) = (tempfile::tempdir().unwrap(), recipe());

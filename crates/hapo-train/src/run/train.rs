@@ -550,8 +550,10 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     if stages[0].stage().is_none() {
         return Ok(());
     }
+    let folder = RunFolder(run_dir);
     create_folder(run_dir)?;
-    write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())
+    folder.remove_leftovers()?;
+    write_atomically(&folder.stages(), Recipe::stages_text(stages).as_bytes())
 }
 
 /// Folder of a stage: the run's own for a recipe of one.
