@@ -68,74 +68,23 @@ pub const REWARD_FAILED: &str = "reward/failed";
 /// Responses whose reward is below that of an answer without a verdict (D31).
 pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
 
-/// Every name, in the order of the documentation, except those of reward programs: [`REWARD_FAILED`],
-/// [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
-pub const METRICS: &[&str] = &[
-    "step",
-    "epoch",
-    "loss",
-    "grad_norm",
-    "lr",
-    "reward/mean",
-    "reward/policy_only",
-    "groups/all_fail",
-    "groups/all_solved",
-    "groups/partially_solved",
-    "groups/without_signal",
-    "groups/dropped",
-    "groups/refilled",
-    "selected/without_signal",
-    "selected/reward_mean",
-    "selected/reward_policy_only",
-    "selected/beta",
-    "gate/threshold",
-    "gate/success_limit",
-    "gate/open",
-    "gate/beta",
-    "gate/beta_trajectories",
-    "gate/open_no_teacher",
-    "teacher/distinct",
-    "teacher/token_share",
-    "teacher/mean_prob",
-    "teacher/loss",
-    "teacher/grad_norm",
-    "teacher/entropy",
-    "policy/loss",
-    "policy/entropy",
-    "entropy/all",
-    "policy/clip_fraction",
-    "policy/ratio_mean",
-    "policy/ratio_max",
-    "policy/kl_to_initial",
-    "policy/kl_to_reference",
-    "response_length/mean",
-    "response_length/p95",
-    "response_length/truncated",
-    "sampler/logprob_gap_max",
-    "sampler/logprob_gap_mean",
-    "sampler/kl",
-    "sampler/bounded",
-    "sampler/effective",
-    "verify/correct",
-    "verify/wrong",
-    "verify/unparsable",
-    "verify/boxed",
-    "verify/announced",
-    "verify/ms",
-    "eval/avg@k",
-    "eval/pass@k",
-    "eval/reward",
-    "eval/truncated",
-    "time/sample",
-    "time/verify",
-    "time/train",
-    "time/step",
-    "time/unix",
-    "time/eval",
-    "tokens_per_second/sample",
-    "tokens_per_second/train",
-    "memory/rss",
-];
+/// Every name, in the order of the documentation, with a space between them; but for those of reward programs:
+/// [`REWARD_FAILED`], [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
+pub const METRICS: &str = "\
+     step epoch loss grad_norm lr reward/mean reward/policy_only \
+     groups/all_fail groups/all_solved groups/partially_solved groups/without_signal groups/dropped \
+     groups/refilled \
+     selected/without_signal selected/reward_mean selected/reward_policy_only selected/beta \
+     gate/threshold gate/success_limit gate/open gate/beta gate/beta_trajectories gate/open_no_teacher \
+     teacher/distinct teacher/token_share teacher/mean_prob teacher/loss teacher/grad_norm teacher/entropy \
+     policy/loss policy/entropy entropy/all \
+     policy/clip_fraction policy/ratio_mean policy/ratio_max policy/kl_to_initial policy/kl_to_reference \
+     response_length/mean response_length/p95 response_length/truncated \
+     sampler/logprob_gap_max sampler/logprob_gap_mean sampler/kl sampler/bounded sampler/effective \
+     verify/correct verify/wrong verify/unparsable verify/boxed verify/announced verify/ms \
+     eval/avg@k eval/pass@k eval/reward eval/truncated \
+     time/sample time/verify time/train time/step time/unix time/eval \
+     tokens_per_second/sample tokens_per_second/train memory/rss";
 
 /// The metric of a set of `[eval]`, where there are several.
 pub fn metric_of_set(metric: &str, set: &str) -> String {
