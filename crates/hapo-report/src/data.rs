@@ -3,13 +3,13 @@
 //! The block is the length of a JSON text (four bytes, little-endian), the text padded to a multiple of
 //! eight, and the columns of every run as 64-bit floats: the numbers of `metrics.jsonl`, bit for bit.
 
-use hapo_run::Columns;
+use hapo_run::{Columns, recipe_differences};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::drawing::Drawing;
 use crate::evaluation::Table;
-use crate::folder::{Run, annealing_from, differences, lines};
+use crate::folder::{Run, annealing_from, lines};
 use crate::headline::headline;
 use crate::summary::facts;
 
@@ -35,15 +35,14 @@ pub(crate) fn block(
         offset += thinned.names().len() * thinned.rows();
         columns.push(thinned);
     }
-    let keys =
-        differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
+    let recipes: Vec<_> = runs.iter().map(|run| &run.recipe).collect();
     let manifest = json!({
         "every": every,
         "headline": headline(runs, tables),
         "drawn": Drawing::new(runs).page(),
         "runs": described,
         "lines": lines(runs),
-        "differences": keys.collect::<Vec<Value>>(),
+        "differences": recipe_differences(&recipes),
         "tables": tables,
     });
     assemble(&manifest, &columns)

@@ -404,19 +404,6 @@ fn without_number(name: &str) -> &str {
     name.strip_suffix("seed").unwrap_or(name).trim_end_matches(separator)
 }
 
-/// Keys in which recipes differ, with the value in each run.
-pub(crate) fn differences(runs: &[Run]) -> Vec<(String, Vec<Option<String>>)> {
-    let keys: std::collections::BTreeSet<&String> =
-        runs.iter().flat_map(|it| it.recipe.keys()).collect();
-    keys.into_iter()
-        .map(|key| {
-            let values = runs.iter().map(|it| it.recipe.get(key).cloned()).collect();
-            (key.clone(), values)
-        })
-        .filter(|it: &(_, Vec<_>)| it.1.iter().any(|value| *value != it.1[0]))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
