@@ -392,7 +392,7 @@ impl<'a> Found<'a> {
 impl Chosen {
     /// The order of preference: correct answers, then readable ones, then whole ones.
     fn score(&self) -> [f64; 3] {
-        let of = |it: &Preflight| [it.success, it.format, -it.truncated];
+        let of = |it: &Preflight| [it.success, it.shares.read, -it.shares.truncated];
         self.seen.as_ref().map_or([0.0; 3], of)
     }
 
