@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use hapo_core::{Refusal, ScheduleTable, found_at, if_there};
 use hapo_run::{
-    Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
+    Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked, read_json,
     recipe_entries,
 };
 use serde::Serialize;
@@ -212,7 +212,7 @@ fn read(path: &Path) -> Run {
     let gate = found_or(&mut unreadable, gate);
     let start = found_or(&mut unreadable, folder.start_metrics());
     let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
-    let end = found_or(&mut unreadable, EarlyEnd::read(folder));
+    let end = found_or(&mut unreadable, read_json::<EarlyEnd>(&folder.early_end()));
     notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
     let mut run = Run {
         name: String::new(),

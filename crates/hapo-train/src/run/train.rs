@@ -277,7 +277,8 @@ fn lacks_evaluation(recipe: &Recipe, steps_done: u64, history: &[Value]) -> bool
 fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
-    EarlyEnd::forget(files)?;
+    let ended = files.early_end();
+    if_there(&ended, std::fs::remove_file(&ended))?;
     write_atomically(&files.recipe(), resolved.as_bytes())?;
     let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
     write_atomically(&files.inputs(), &inputs)?;
