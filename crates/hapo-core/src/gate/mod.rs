@@ -138,11 +138,11 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Midway between the confidences of `m_t` and `m_t` + 1 successes in N (Eq. 8): the integer rule as a threshold. Is
-    /// `None` at a closed gate, which stays closed (Prop. 2).
-    fn threshold(&self) -> Option<f64> {
+    /// Midway between the confidences of `m_t` and `m_t` + 1 successes in N (Eq. 8): the integer rule as a threshold. Is 0,
+    /// below which nothing is, at a closed gate, which stays closed (Prop. 2).
+    fn threshold(&self) -> f64 {
         let limit = f64::from(self.success_limit.get());
-        (limit >= 0.0).then(|| (limit + 1.5) / (2 + self.group_size) as f64)
+        if limit < 0.0 { 0.0 } else { (limit + 1.5) / (2 + self.group_size) as f64 }
     }
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
