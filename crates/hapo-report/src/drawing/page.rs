@@ -6,7 +6,7 @@ use super::axis::XAxis;
 use super::curves::Curve;
 use super::svg::Frame;
 use super::{Drawing, mark};
-use crate::figures::{FIGURES, Figure, Line, PLAIN, Scale, others};
+use crate::figures::{FIGURES, Figure, PLAIN, Scale, others};
 
 /// Columns of all paths of a page together, and the most and the fewest of one path, bounded by a figure's width.
 const ALL_COLUMNS: usize = 600_000;
@@ -17,8 +17,8 @@ impl Drawing<'_> {
         let names = self.runs.iter().flat_map(|run| run.columns.names());
         let others: Vec<(&str, String)> =
             others(names).into_iter().map(|it| (it, format!("metric-{it}"))).collect();
-        let lines: Vec<[Line<'_>; 1]> =
-            others.iter().map(|(metric, _)| [Line { metric, label: metric }]).collect();
+        let lines: Vec<[(&str, &str); 1]> =
+            others.iter().map(|(metric, _)| [(*metric, *metric)]).collect();
         let own = others.iter().zip(&lines).map(|((title, id), lines)| Figure {
             id,
             title,
