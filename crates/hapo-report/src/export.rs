@@ -14,18 +14,9 @@ pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<Run>, Refusal> {
 }
 
 impl Run {
-    /// The folder's name, with as much of its path as tells it from the others.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Its folder, without the links that lead there: its name changes when other runs appear, this does not.
     pub fn folder(&self) -> PathBuf {
         folder::canonical(&self.path)
-    }
-
-    pub fn unreadable(&self) -> &[String] {
-        &self.unreadable
     }
 
     /// True while a process trains in the folder.
@@ -121,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path(), "a", "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":null,\"lr\":1}\n");
         let it = &logged_runs(&[dir.path().join("a")]).unwrap()[0];
-        assert_eq!(it.name(), "a");
+        assert_eq!(it.name, "a");
         assert!(!it.is_running());
         let steps = it.steps_after(1);
         assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[[2,{"lr":1.0}]]"#);

@@ -17,8 +17,8 @@ const DEPTH: usize = 2;
 /// The contents of a run folder. Missing or broken parts are listed in `notes`.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// How the page calls it: the folder's name.
-    pub(crate) name: String,
+    /// The folder's name, with as much of its path as tells it from the others.
+    pub name: String,
     pub(crate) path: PathBuf,
     pub(crate) columns: Columns,
     /// The resolved recipe, `section.key` to its value as TOML.
@@ -36,7 +36,7 @@ pub struct Run {
     pub(crate) state: State,
     pub(crate) ended_early: Option<String>,
     /// Its files that cannot be read, each with the reason; they are among the notes too.
-    pub(crate) unreadable: Vec<String>,
+    pub unreadable: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
