@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use hapo_core::{GATES, GateRule, INJECTIONS, Injection, METHODS, MethodEntry};
+use hapo_core::{METHODS, MethodEntry};
 use hapo_model::Projection;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::registered::registered;
 
@@ -108,40 +108,6 @@ pub enum HintSource {
     Solution,
     Column,
     Answer,
-}
-
-/// Entries of lists, by their names.
-macro_rules! names {
-    ($($name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name(pub &'static $entry);
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.0.name == other.0.name
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name).collect());
-                let name = String::deserialize(deserializer)?;
-                $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
-            }
-        }
-    )+};
-}
-
-names! {
-    GateName(GateRule) of GATES, hapo_core::gate_rule;
-    InjectionName(Injection) of INJECTIONS, hapo_core::injection;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,7 +232,7 @@ impl<'de> Deserialize<'de> for MethodName {
             return Err(de::Error::custom(now));
         }
         let known = NAMES.iter().find(|it| **it == name).copied();
-        let known = known.or_else(|| registered(&name).map(|it| it.name));
+        let known = known.or_else(|| registered(&name).map(|it| it.0));
         known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }
