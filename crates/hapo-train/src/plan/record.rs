@@ -20,7 +20,7 @@ const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups
 /// A file that cannot be read, or that does not say them for every step of the recipe.
 pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
     let hapo = recipe.hapo.as_ref();
-    let Some(hapo) = hapo.filter(|it| it.gate.0.reads.contains(&"record")) else {
+    let Some(hapo) = hapo.filter(|it| it.gate.reads.contains(&"record")) else {
         return Ok([].into());
     };
     let path = Path::new(&hapo.record);

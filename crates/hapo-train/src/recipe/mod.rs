@@ -246,9 +246,8 @@ impl Recipe {
         let optim = &self.optim;
         let last_look_counts =
             |eval: &EvalSection| eval.patience > 0 && !self.steps.is_multiple_of(eval.every);
-        let gate_reads = |key: &str| {
-            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads.contains(&key))
-        };
+        let gate_reads =
+            |key: &str| self.settings.hapo.as_ref().is_some_and(|it| it.gate.reads.contains(&key));
         let keys = [
             ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
             ("optim.warmup", optim.warmup > 0.0),
@@ -350,7 +349,7 @@ impl Recipe {
     }
 
     pub fn injection(&self) -> &'static Injection {
-        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection.0)
+        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection)
     }
 
     /// Where hints come from; none where none are shown.

@@ -249,7 +249,7 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 /// A run's requirements: the injection's with HAPO, or the bare method's.
 pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
     let needs = match &it.hapo {
-        Some(hapo) => (hapo.injection.0.help)().needs,
+        Some(hapo) => (hapo.injection.help)().needs,
         None => method.needs(),
     };
     match it.teacher.pick {
@@ -279,7 +279,7 @@ pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<Mod
         _ => {
             let what = match (needs.reference, &it.hapo) {
                 (true, Some(hapo)) => {
-                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name)
+                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.name)
                 }
                 (true, None) => format!("method = \"{}\" needs a second model", method.name),
                 (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
@@ -308,7 +308,7 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     if !method.plan.can_be_gated && !method.is_plain_host() {
         return Err(not_gateable(method));
     }
-    let (rule, injection) = (hapo.gate.0, hapo.injection.0);
+    let (rule, injection) = (hapo.gate, hapo.injection);
     let is_annealed = rule.reads.contains(&"annealing");
     let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
     let gate = (rule.table)(threshold_of(hapo)?, annealing);
@@ -343,7 +343,7 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
 
 /// The settings of the gates that are no tables.
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
-    let rule = hapo.gate.0;
+    let rule = hapo.gate;
     let missing = |key: &str, is_missing: bool, hint: &'static str| {
         let what = format!("hapo.gate = \"{}\" needs it", rule.name);
         refuse_if(is_missing && rule.reads.iter().any(|it| key.ends_with(it)), key, what, hint)
