@@ -1,14 +1,9 @@
-//! Every key with its default and its meaning: what docs/recipes.md and `hapo recipe` say; and the names that no method
-//! may take.
+//! Every key with its default and its meaning: what docs/recipes.md and `hapo recipe` say.
 
-use std::sync::Arc;
-
-use hapo_core::METHODS;
 use toml::{Table, Value};
 
-use super::registered::{BuildMethod, register};
 use super::sections::{path_of, sections_and_keys};
-use super::{Key, Overrides, REQUIRED, Range, Recipe, SECTIONS};
+use super::{Key, Overrides, REQUIRED, Range, Recipe};
 
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
@@ -69,28 +64,4 @@ fn default_of(defaults: &Table, key: &KeyEntry) -> String {
         Some(Value::Float(it)) if it.abs() < 1e-3 => format!("{it:e}"),
         Some(it) => it.to_string(),
     }
-}
-
-/// Makes a method known to recipes by a name, and gives the earlier one of the name.
-///
-/// # Errors
-/// The name of a built-in method, or one that is no key of a recipe.
-pub fn register_method(
-    name: &str,
-    build: Arc<BuildMethod>,
-) -> Result<Option<Arc<BuildMethod>>, String> {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
-    if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(format!("expected a name of letters, digits, - and _, got {name:?}"));
-    }
-    let is_section = SECTIONS.iter().any(|(section, keys)| {
-        let first = section.split('.').next() == Some(name);
-        first || (section.is_empty() && keys.iter().any(|it| it.name == name))
-    });
-    if is_section || METHODS.iter().any(|it| it.name == name) {
-        return Err(format!(
-            "expected a new name, got that of a built-in method or section, {name:?}"
-        ));
-    }
-    Ok(register(name, build))
 }

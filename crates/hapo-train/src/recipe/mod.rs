@@ -29,9 +29,9 @@ use text::{Document, refused};
 use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
-pub use keys::{KeyEntry, key_entries, register_method};
+pub use keys::{KeyEntry, key_entries};
 pub use range::Range;
-pub use registered::BuildMethod;
+pub use registered::{BuildMethod, register_method};
 pub use schema::schema;
 pub use sections::{
     CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,

@@ -4,45 +4,54 @@
 //! own: a later registration of the name changes nothing of it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hapo_core::{METHODS, Method};
 use toml::Table;
 
+use super::SECTIONS;
+
 /// Builds the method of that name of the keys of its table, or says which key it refuses and why.
 pub type BuildMethod =
     dyn Fn(&'static str, &Table) -> Result<Method, (String, String)> + Send + Sync;
 
-#[derive(Clone)]
-pub(super) struct Registered {
-    pub(super) name: &'static str,
-    pub(super) build: Arc<BuildMethod>,
-}
+static REGISTERED: RwLock<BTreeMap<&str, Arc<BuildMethod>>> = RwLock::new(BTreeMap::new());
 
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+/// Makes a method known to recipes by a name, and gives the earlier one of the name.
+///
+/// # Errors
+/// The name of a built-in method, or one that is no key of a recipe.
+pub fn register_method(
+    name: &str,
+    build: Arc<BuildMethod>,
+) -> Result<Option<Arc<BuildMethod>>, String> {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err(format!("expected a name of letters, digits, - and _, got {name:?}"));
     }
-}
-
-static REGISTERED: RwLock<BTreeMap<String, Registered>> = RwLock::new(BTreeMap::new());
-
-/// Keeps a method under a new name, and gives the earlier one of the name.
-pub(super) fn register(name: &str, build: Arc<BuildMethod>) -> Option<Arc<BuildMethod>> {
-    let mut all = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    let known = all.get(name).map(|it| it.name);
+    let is_section = SECTIONS.iter().any(|(section, keys)| {
+        let first = section.split('.').next() == Some(name);
+        first || (section.is_empty() && keys.iter().any(|it| it.name == name))
+    });
+    if is_section || METHODS.iter().any(|it| it.name == name) {
+        return Err(format!(
+            "expected a new name, got that of a built-in method or section, {name:?}"
+        ));
+    }
     // A process registers a handful of names.
+    let known = registered(name).map(|it| it.0);
     let name = known.unwrap_or_else(|| Box::leak(name.to_owned().into_boxed_str()));
-    all.insert(name.to_owned(), Registered { name, build }).map(|it| it.build)
+    Ok(REGISTERED.write().unwrap_or_else(PoisonError::into_inner).insert(name, build))
 }
 
-pub(super) fn registered(name: &str) -> Option<Registered> {
-    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+/// A registered method by its name, which stays as long as the process.
+pub(super) fn registered(name: &str) -> Option<(&'static str, Arc<BuildMethod>)> {
+    let all = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    all.get_key_value(name).map(|(name, build)| (*name, build.clone()))
 }
 
 /// Names of the tables that methods have, built in or not.
 pub(super) fn method_names() -> Vec<&'static str> {
     let all = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
-    METHODS.iter().map(|it| it.name).chain(all.values().map(|it| it.name)).collect()
+    METHODS.iter().map(|it| it.name).chain(all.keys().copied()).collect()
 }

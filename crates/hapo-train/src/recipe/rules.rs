@@ -214,9 +214,9 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
 
 fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
     let Some(entry) = it.method.entry() else {
-        let name = it.method.name();
-        let registered = registered(name).expect("the recipe's method is known");
-        return (registered.build)(registered.name, own).map_err(|(key, problem)| {
+        let registered = registered(it.method.name());
+        let (name, build) = registered.expect("the recipe's method is known");
+        return build(name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
             let hint = "the method's own settings are those it was registered with";
             refused(&key, problem, hint)
