@@ -108,13 +108,8 @@ impl<'a> Task<'a> {
 struct NextPart {
     index: usize,
     rollouts: usize,
-    part: usize,
-    context: Context,
-    /// The prompt of another context than the plain one, else empty.
-    privileged: Vec<u32>,
-    /// The first tokens of each response, and their recorded log-probabilities.
-    prefix: Vec<u32>,
-    prefix_log_probs: Vec<f32>,
+    /// Each response as far as it is given.
+    given: Rollout,
 }
 
 /// Samples and scores the groups of some prompts until their method asks for nothing more.
@@ -144,7 +139,7 @@ pub(super) fn grow<D: Device>(
             .iter()
             .zip(&starts)
             .map(|(it, tokens)| GroupRequest {
-                given: it.prefix.len(),
+                given: it.given.prefix,
                 ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
             })
             .collect();
@@ -197,9 +192,7 @@ fn ask(
     };
     let growth = (task.method.help.grow)(&growing);
     task.require_answer()?;
-    let Growth::Sample(wanted) = growth else {
-        return Ok(None);
-    };
+    let Growth::Sample(wanted) = growth else { return Ok(None) };
     let (prefix, log_probs) = growing.given(wanted.prefix, limit);
     let privileged = match wanted.context {
         Context::Plain => Vec::new(),
@@ -212,19 +205,24 @@ fn ask(
     Ok(Some(NextPart {
         index: 0,
         rollouts: wanted.rollouts,
-        part,
-        context: wanted.context,
-        privileged,
-        prefix: prefix.to_vec(),
-        prefix_log_probs: log_probs.to_vec(),
+        given: Rollout {
+            tokens: prefix.to_vec(),
+            prefix: prefix.len(),
+            log_probs: log_probs.to_vec(),
+            part,
+            context: wanted.context,
+            privileged,
+            ..Rollout::default()
+        },
     }))
 }
 
 impl NextPart {
     /// The tokens before the sampled ones.
     fn start<'a>(&'a self, prompt: &'a Prompt) -> Cow<'a, [u32]> {
-        let read = if self.privileged.is_empty() { &prompt.tokens } else { &self.privileged };
-        match self.prefix.as_slice() {
+        let Rollout { tokens, privileged, .. } = &self.given;
+        let read = if privileged.is_empty() { &prompt.tokens } else { privileged };
+        match tokens.as_slice() {
             [] => Cow::Borrowed(read),
             prefix => Cow::Owned([read, prefix].concat()),
         }
@@ -233,14 +231,11 @@ impl NextPart {
     /// The whole responses, the prefix included.
     fn responses(&self, sampled: &Sampled) -> Vec<Rollout> {
         let response = |it: &Rollout| Rollout {
-            tokens: [self.prefix.as_slice(), &it.tokens].concat(),
-            prefix: self.prefix.len(),
-            log_probs: [self.prefix_log_probs.as_slice(), &it.log_probs].concat(),
+            tokens: [self.given.tokens.as_slice(), &it.tokens].concat(),
+            log_probs: [self.given.log_probs.as_slice(), &it.log_probs].concat(),
             sampler_log_probs: it.sampler_log_probs.clone(),
             ended: it.ended,
-            part: self.part,
-            context: self.context,
-            privileged: self.privileged.clone(),
+            ..self.given.clone()
         };
         sampled.group.rollouts.iter().map(response).collect()
     }
@@ -283,9 +278,9 @@ pub(crate) struct Credited {
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
 pub(crate) struct Batch {
-    sampled: Vec<Credited>,
+    pub(super) sampled: Vec<Credited>,
     /// Indices of those that are trained on, by slot.
-    slots: Vec<usize>,
+    pub(super) slots: Vec<usize>,
     /// Groups that lost too many rollouts to be used (D6).
     pub(crate) dropped: usize,
     pub(crate) tokens: SampledTokens,
@@ -323,15 +318,6 @@ impl Batch {
     /// How many of them cannot move the weights: the objective gives them no term (D20).
     pub(crate) fn without_signal(&self) -> usize {
         self.slots.iter().filter(|it| !self.sampled[**it].has_terms).count()
-    }
-
-    /// How many of all that were sampled cannot move the weights.
-    pub(crate) fn sampled_without_signal(&self) -> usize {
-        self.sampled.iter().filter(|it| !it.has_terms).count()
-    }
-
-    pub(crate) fn resampled(&self) -> usize {
-        self.sampled.len() - self.slots.len()
     }
 
     pub(crate) fn into_trained(self) -> Vec<MixedGroup> {

@@ -62,7 +62,7 @@ const OF_GRADES: [&str; 5] =
 fn groups(metrics: &mut Metrics, batch: &Batch) {
     let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
     // The objective knows what cannot move the weights.
-    statistics.without_signal = batch.sampled_without_signal();
+    statistics.without_signal = batch.sampled.iter().filter(|it| !it.has_terms).count();
     for (name, value) in statistics.entries() {
         metrics.set(name, value);
     }
@@ -82,7 +82,7 @@ fn mismatch(metrics: &mut Metrics, batch: &Batch, correction: Correction) {
 /// The groups that are trained on, after dynamic sampling.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
     let it = BatchStatistics::of(batch.trained(), 0);
-    metrics.set("groups/refilled", batch.resampled() as f64);
+    metrics.set("groups/refilled", (batch.sampled.len() - batch.slots.len()) as f64);
     metrics.set("selected/without_signal", batch.without_signal() as f64);
     metrics.set("selected/reward_mean", it.reward_mean);
     if let Some(reward) = it.reward_policy_only {
