@@ -16,7 +16,7 @@ use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
-use crate::model::template::{ChosenTemplate, TemplateRequest, template_of_recipe};
+use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::pack::Batching;
 use crate::plan::record::injections_of;
 use crate::plan::{config_of_model, micro_batch_tokens};
@@ -116,7 +116,7 @@ impl RunPlan {
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
             Some(before) if recipe.data.template == AUTO && before.data.template != AUTO => {
-                ChosenTemplate::of_recipe(&before.data, TemplateRequest::of(&recipe.data), None)
+                ChosenTemplate::of_recipe(&before.data, recipe.data.template_choice(), None)
             }
             _ => template_of_recipe(recipe, &model)?,
         };
