@@ -408,9 +408,7 @@ impl<D: Device> Run<D> {
     }
 
     fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
-        let Source::Prompts { table, order } = &self.source else {
-            return None;
-        };
+        let Source::Prompts { table, order, imitates: false } = &self.source else { return None };
         if let Some(foreign) = &self.method.method.foreign {
             foreign.recall(&self.memory);
         }
@@ -512,7 +510,7 @@ impl<D: Device> Run<D> {
         if let Some(problem) = self.method.method.foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
-        let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
+        let Source::Prompts { table, imitates: false, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
             self.memory.due.iter().map(|it| demonstration(table.prompt(*it))).collect();
         if due.is_empty() {
@@ -542,8 +540,8 @@ impl<D: Device> Run<D> {
     /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.
     pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
         match self.source {
-            Source::Prompts { .. } => self.rollouts.keep_in(run_dir),
-            Source::Demonstrations { .. } | Source::Corpus { .. } => Ok(()),
+            Source::Prompts { imitates: false, .. } => self.rollouts.keep_in(run_dir),
+            _ => Ok(()),
         }
     }
 
