@@ -3,7 +3,7 @@
 //! A [`Scorer`] is another model than the one in training. It runs the forward pass of training, so that the same weights
 //! give the same bits. The price is a tape of its own with the reference's activations.
 
-use hapo_core::{TokenId, TokenScores};
+use hapo_core::TokenScores;
 use hapo_kernels::Device;
 use hapo_model::{ActivationCheckpointing, Model, PackedBatch, Tape};
 
@@ -63,10 +63,16 @@ pub(crate) fn score_with<D: Device>(
         for request in &left[..taken] {
             let targets = first..first + request.response.len();
             first = targets.end;
+            let mut top = Vec::new();
+            if request.top > 0 {
+                let tokens = [request.prompt, request.response].concat();
+                let scored = hapo_sampler::score(model, tape, &tokens, request.top)?;
+                top.extend(scored.into_iter().skip(request.prompt.len()).map(|it| it.top));
+            }
             scores.push(TokenScores {
                 log_probs: outputs.log_probs[targets.clone()].to_vec(),
                 entropies: outputs.entropies[targets].to_vec(),
-                top: likeliest(model, tape, request)?,
+                top,
             });
         }
         left = &left[taken..];
@@ -93,17 +99,4 @@ fn pack_first(requests: &[ScoreRequest], micro_batch_tokens: usize) -> (PackedBa
         packed.push_response(segment, request.response, request.inverse_temperature);
     }
     (packed, requests.len())
-}
-
-fn likeliest<D: Device>(
-    model: &Model<D>,
-    tape: &mut Tape<D>,
-    request: &ScoreRequest,
-) -> Result<Vec<Vec<(TokenId, f32)>>> {
-    if request.top == 0 {
-        return Ok(Vec::new());
-    }
-    let tokens = [request.prompt, request.response].concat();
-    let scored = hapo_sampler::score(model, tape, &tokens, request.top)?;
-    Ok(scored.into_iter().skip(request.prompt.len()).map(|it| it.top).collect())
 }

@@ -125,29 +125,25 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 
 /// The shape of a recipe's model where it was found.
 pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
-    let config = shape_of(recipe, model)?;
+    let context = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
+    let config = match model {
+        ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context)?,
+        ModelSource::Folder(path) => {
+            let adapter = if path == BUILTIN_BASE { None } else { lora::adapter_of(path)? };
+            let base = adapter.map(|it| lora::base_of(&it)).transpose()?;
+            match base.as_deref().unwrap_or(path) {
+                BUILTIN_BASE => crate::model::builtin::config()?,
+                folder => hapo_model::folder::read_config(std::path::Path::new(folder))?.config,
+            }
+        }
+        ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
+    };
     config.check()?;
     if let Some(lora) = recipe.lora.as_ref() {
         let anywhere = DeviceCaps::cpu(recipe.compute, 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
     }
     Ok(config)
-}
-
-fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
-    let context = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
-    match model {
-        ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
-        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::model::builtin::config(),
-        ModelSource::Folder(path) => {
-            let base = lora::adapter_of(path)?.map(|it| lora::base_of(&it)).transpose()?;
-            match base.as_deref().unwrap_or(path) {
-                BUILTIN_BASE => crate::model::builtin::config(),
-                folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
-            }
-        }
-        ModelSource::Stage(name, _) => Err(of_another_recipe(name)),
-    }
 }
 
 /// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.

@@ -182,8 +182,7 @@ impl PromptTable {
                 teachers,
                 hints,
             };
-            hashes.add(&prompt.tokens, example.golds(), &prompt.teachers);
-            prompt.hints.iter().for_each(|it| hashes.add_hint(it));
+            hashes.add(&prompt.tokens, example.golds(), &prompt.teachers, &prompt.hints);
             prompts.push(prompt);
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));

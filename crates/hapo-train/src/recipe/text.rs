@@ -15,6 +15,7 @@ use super::sections::{REQUIRED, Settings};
 use super::words::explain;
 use crate::Result;
 use hapo_core::Refusal;
+use hapo_run::recipe_value;
 
 /// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
@@ -153,10 +154,7 @@ impl Document {
         let bad = |what: &str| refused_recipe(&at, "", what, hint);
         let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
         // A text that is no TOML value is a string: `method=luffy` needs no quotes.
-        let value = toml::from_str::<Table>(&format!("value = {value}"))
-            .ok()
-            .and_then(|mut it| it.remove("value"))
-            .unwrap_or_else(|| Value::String(value.to_owned()));
+        let value = recipe_value(value);
         let path = path.trim();
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         if last.is_empty() {
