@@ -18,12 +18,6 @@ pub struct RunGrader {
     pub(crate) log: Option<RewardLog>,
 }
 
-impl RunGrader {
-    pub fn get(&self) -> &dyn Grader {
-        self.grader.as_ref()
-    }
-}
-
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
         return Err(no_reward(problem));

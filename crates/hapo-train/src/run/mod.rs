@@ -70,7 +70,7 @@ pub struct Run<D: Device = Cpu> {
     reference: Option<Scorer<D>>,
     method: Gated,
     source: Source,
-    grader: RunGrader,
+    pub(crate) grader: RunGrader,
     verifier: Verifier,
     rollouts: RolloutLog,
     files: ModelFiles,
@@ -134,7 +134,7 @@ impl<D: Device> Run<D> {
         let chat_format = Arc::new(chat_format);
         let grader = plan.grader()?;
         let source =
-            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, grader.get())?;
+            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, &*grader.grader)?;
         let longest = source.longest_prompt() + (context - recipe.data.max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         laps.lap("data");
@@ -194,7 +194,7 @@ impl<D: Device> Run<D> {
             verifier: Verifier {
                 chat_format: chat_format.clone(),
                 policy: plan.grading_policy(),
-                workers: grader.get().workers(),
+                workers: grader.grader.workers(),
             },
             grader,
             rollouts: RolloutLog::new(chat_format, recipe.metrics.rollouts_every),
@@ -343,7 +343,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let config = config_of_model(recipe, &model)?;
     let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
     let files = plan.sources.train_files(recipe);
-    let source = load_source(recipe, &files, &chat_format, plan.grader()?.get())?;
+    let source = load_source(recipe, &files, &chat_format, &*plan.grader()?.grader)?;
     let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
     Ok(method.schedule().cloned())
 }
@@ -397,7 +397,7 @@ impl<D: Device> Run<D> {
         let of_data = self.source.warnings(self.wants_teacher());
         let golds = self.source.prompts().into_iter().flat_map(|it| &it.0.prompts);
         let golds = golds.filter(|it| it.gold.is_some()).map(|it| it.answer.as_str());
-        let unsuited = hapo_eval::unsuited(self.grader.get().name(), golds);
+        let unsuited = hapo_eval::unsuited(self.grader.grader.name(), golds);
         self.warnings.iter().cloned().chain(gate).chain(of_data).chain(unsuited).collect()
     }
 
@@ -427,14 +427,6 @@ impl<D: Device> Run<D> {
             rescoring: self.plan.recipe().rollouts.correction().map(|_| self.plan.batching()),
         };
         Some((task, engines, &mut self.rollouts))
-    }
-
-    pub(crate) fn steps(&self) -> u64 {
-        self.plan.recipe().steps
-    }
-
-    pub(crate) fn grader(&self) -> &dyn hapo_verify::Grader {
-        self.grader.get()
     }
 
     /// Tells how far sampling and training are.
@@ -469,7 +461,7 @@ impl<D: Device> Run<D> {
         let chat_format = &self.verifier.chat_format;
         let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
-            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.plan.recipe().steps) as f64;
             let imitated = self.source.prompts().map(|(table, order)| {
                 table.at(&order.of_step(step.0)).into_iter().map(|prompt| prompt.id)
             });
@@ -546,9 +538,7 @@ impl<D: Device> Run<D> {
     }
 
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
-        let Some(log) = &self.grader.log else {
-            return Ok(());
-        };
+        let Some(log) = &self.grader.log else { return Ok(()) };
         let path = RunFolder(run_dir).reward_log();
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
         log.keep_in(file.map_err(Refusal::io("write", &path))?);
@@ -576,7 +566,7 @@ impl<D: Device> Run<D> {
 
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
-        let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;
+        let validation = Validation::load(&self.plan, chat_format, &*self.grader.grader)?;
         if let Some(it) = &validation {
             self.inputs = self.inputs.clone().and(&it.inputs());
             if let Some((trained, _)) = self.source.prompts() {

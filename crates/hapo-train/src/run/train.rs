@@ -397,7 +397,7 @@ impl Session<'_> {
                 break;
             }
         }
-        run.grader.get().finish().map_err(|it| no_reward(&it))?;
+        run.grader.grader.finish().map_err(|it| no_reward(&it))?;
         if let Some(because) = stopped_early.clone() {
             EarlyEnd { step: run.steps_done(), because }.write(RunFolder(self.run_dir))?;
         }
