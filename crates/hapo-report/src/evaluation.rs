@@ -35,9 +35,7 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
     let mut all: Vec<Table> = of_runs(runs).into_iter().collect();
     let mut seen = std::collections::BTreeSet::new();
     for run in runs.iter_mut() {
-        let Some(parent) = run.path.parent().map(Path::to_owned) else {
-            continue;
-        };
+        let Some(parent) = run.path.parent().map(Path::to_owned) else { continue };
         let path = parent.join("table.json");
         // On EIO the file is opened, and named in the notes.
         let is_file = path.metadata().map_or_else(|it| it.kind() != NotFound, |it| it.is_file());

@@ -279,9 +279,7 @@ fn read_gate(
     folder: RunFolder<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Option<ScheduleTable>, Refusal> {
-    let Some(text) = read_text(&folder.gate())? else {
-        return Ok(None);
-    };
+    let Some(text) = read_text(&folder.gate())? else { return Ok(None) };
     match serde_json::from_str(&text) {
         Ok(it) => Ok(Some(it)),
         Err(it) => {

@@ -119,9 +119,7 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn gate(run: &Run) -> Option<String> {
-    let Some(open) = run.columns.get("gate/success_limit") else {
-        return last_opened(run);
-    };
+    let Some(open) = run.columns.get("gate/success_limit") else { return last_opened(run) };
     let open = *open.last()?;
     let at = run.columns.steps().last().copied().unwrap_or(0.0);
     let beta = run

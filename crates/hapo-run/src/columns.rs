@@ -199,9 +199,7 @@ impl Columns {
 }
 
 fn step_of(line: &[u8]) -> Option<(f64, Map<String, Value>)> {
-    let Value::Object(line) = serde_json::from_slice(line).ok()? else {
-        return None;
-    };
+    let Value::Object(line) = serde_json::from_slice(line).ok()? else { return None };
     Some((line.get("step")?.as_f64()?, line))
 }
 

@@ -36,9 +36,7 @@ impl<'a> EarlyStopping<'a> {
 
     /// Looks at the numbers of a step; whether it was evaluated as the best so far.
     pub(crate) fn add(&mut self, number: &impl Fn(&str) -> Option<f64>) -> bool {
-        let Some(value) = number(self.metric).map(|it| it * self.sign) else {
-            return false;
-        };
+        let Some(value) = number(self.metric).map(|it| it * self.sign) else { return false };
         if self.best.is_none_or(|best| value > best) {
             (self.best, self.since) = (Some(value), 0);
         } else {

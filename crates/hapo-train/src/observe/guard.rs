@@ -39,9 +39,7 @@ impl<'a> Guard<'a> {
 
     fn see(&mut self, numbers: [Option<f64>; 3]) -> Option<String> {
         // Imitation logs no β and no entropy; nothing is watched there.
-        let [Some(beta), Some(entropy), Some(grad_norm)] = numbers else {
-            return None;
-        };
+        let [Some(beta), Some(entropy), Some(grad_norm)] = numbers else { return None };
         let window = self.settings.window;
         self.steps += 1;
         if self.steps <= self.settings.warmup {

@@ -50,9 +50,7 @@ impl Sampling {
     }
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
-        let Some(eval) = recipe.eval.as_ref() else {
-            return Vec::new();
-        };
+        let Some(eval) = recipe.eval.as_ref() else { return Vec::new() };
         let problems = match sets {
             Some(sets) => {
                 sets.iter().map(|it| it.dataset.examples.len().min(eval.problems)).collect()
@@ -311,9 +309,7 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
     let counting = Counting::new(device.caps());
     let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
         let base = model.copy_trained()?.bytes();
-        let Some(lora) = recipe.lora.as_ref() else {
-            return Ok(base);
-        };
+        let Some(lora) = recipe.lora.as_ref() else { return Ok(base) };
         model.add_adapter(lora.shape())?;
         Ok(base + model.copy_trained()?.bytes())
     });
@@ -322,9 +318,7 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
 
 /// True if the model is a folder whose configuration says bf16.
 fn is_bf16(recipe: &Recipe) -> bool {
-    let ModelSource::Folder(path) = recipe.model() else {
-        return false;
-    };
+    let ModelSource::Folder(path) = recipe.model() else { return false };
     let parsed = hapo_model::folder::read_config(std::path::Path::new(path));
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }

@@ -302,9 +302,7 @@ fn source_of(path: &str) -> ModelSource {
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
 pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate>> {
-    let Some(hapo) = &it.hapo else {
-        return Ok(None);
-    };
+    let Some(hapo) = &it.hapo else { return Ok(None) };
     if !method.plan.can_be_gated && !method.is_plain_host() {
         return Err(not_gateable(method));
     }

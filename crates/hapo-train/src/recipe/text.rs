@@ -183,9 +183,7 @@ impl Document {
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         let mut table = &mut self.table;
         for key in sections.split('.').filter(|it| !it.is_empty()) {
-            let Some(Value::Table(below)) = table.get_mut(key) else {
-                return false;
-            };
+            let Some(Value::Table(below)) = table.get_mut(key) else { return false };
             table = below;
         }
         let found = table.remove(last).is_some();
@@ -328,9 +326,7 @@ fn targets<'a>(
     text: &'a str,
     all: &[(Option<String>, Document)],
 ) -> Option<(Range<usize>, &'a str)> {
-    let Some(rest) = text.strip_prefix("stage.") else {
-        return Some((0..all.len(), text));
-    };
+    let Some(rest) = text.strip_prefix("stage.") else { return Some((0..all.len(), text)) };
     all.iter().enumerate().rev().find_map(|(index, (name, _))| {
         let key = rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?;
         Some((index..index + 1, key))

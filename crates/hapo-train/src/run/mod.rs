@@ -272,9 +272,7 @@ impl<D: Device> Reference<D> {
     fn require_tokenizer(&self, tokenizer: &Tokenizer, origin: &str) -> Result<()> {
         let size = tokenizer.vocab_size().max(self.tokenizer.vocab_size()) as u32;
         let differs = |id: &u32| tokenizer.token(*id) != self.tokenizer.token(*id);
-        let Some(id) = (0..size).find(differs) else {
-            return Ok(());
-        };
+        let Some(id) = (0..size).find(differs) else { return Ok(()) };
         let (own, other) = (tokenizer.token(id), self.tokenizer.token(id));
         let problem = format!(
             "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
@@ -297,9 +295,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
 fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
     let recipe = plan.recipe();
-    let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else {
-        return Ok(());
-    };
+    let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else { return Ok(()) };
     for one in longest_sequences(recipe, plan.eval_sets()) {
         let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
         fit.map_err(|it| {
@@ -578,9 +574,7 @@ impl<D: Device> Run<D> {
     }
 
     pub(crate) fn evaluate(&mut self, metrics: &mut Metrics) -> Result<()> {
-        let Some(validation) = &self.validation else {
-            return Ok(());
-        };
+        let Some(validation) = &self.validation else { return Ok(()) };
         let engines = &mut Engines {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),

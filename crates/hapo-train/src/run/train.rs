@@ -222,9 +222,7 @@ fn train_locked<D: Device>(
 
 /// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
 fn finished_before(files: RunFolder, recipe: &Recipe, found: &Found) -> Result<Option<Outcome>> {
-    let Some((state, folder)) = &found.checkpoint else {
-        return Ok(None);
-    };
+    let Some((state, folder)) = &found.checkpoint else { return Ok(None) };
     let history = MetricsFile::history_until(&files.metrics(), state.step)?;
     let start = Start::read(files.0)?;
     let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
@@ -297,9 +295,7 @@ fn evaluate_start<D: Device>(
 ) -> Result<Option<Start>> {
     let mut metrics = Metrics::default();
     run.evaluate(&mut metrics)?;
-    let Some(average) = metrics.get("eval/avg@k") else {
-        return Ok(None);
-    };
+    let Some(average) = metrics.get("eval/avg@k") else { return Ok(None) };
     observer.note(&format!("step 0: eval/avg@k {average:.4}"));
     let model = match plan.stage_output()? {
         Some(it) => Some(it.model),
@@ -322,9 +318,7 @@ fn look_ahead<D: Device>(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let begins = |prompts, responses| observer.preflight_begins(prompts, responses);
-    let Some(found) = preflight(run, prompts, begins)? else {
-        return Ok(());
-    };
+    let Some(found) = preflight(run, prompts, begins)? else { return Ok(()) };
     let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
     write_atomically(&files.preflight(), &json)?;
     observer.preflight(&found);

@@ -34,9 +34,7 @@ impl Validation {
         grader: &dyn Grader,
     ) -> Result<Option<Self>> {
         let recipe = plan.recipe();
-        let Some(eval) = recipe.eval.as_ref() else {
-            return Ok(None);
-        };
+        let Some(eval) = recipe.eval.as_ref() else { return Ok(None) };
         let limits = PromptLimits {
             prompt_tokens: recipe.data.max_prompt_tokens,
             response_tokens: recipe.eval_max_tokens(),
