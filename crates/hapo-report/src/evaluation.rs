@@ -98,7 +98,7 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
     let (rows, levels) = match json {
         Value::Array(rows) => (rows, Vec::new()),
         Value::Object(it) => {
-            (it.get("rows")?.as_array()?, texts(it.get("levels").unwrap_or(&Value::Null)))
+            (it.get("rows")?.as_array()?, it.get("levels").map(texts).unwrap_or_default())
         }
         _ => return None,
     };
