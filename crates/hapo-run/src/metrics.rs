@@ -102,7 +102,7 @@ pub fn is_clock(name: &str) -> bool {
 pub struct MetricsFile {
     file: File,
     path: PathBuf,
-    lines: u64,
+    pub lines: u64,
     /// Where the file is as it was found, with lines that hold no step.
     pub set_aside: Option<PathBuf>,
 }
@@ -147,10 +147,6 @@ impl MetricsFile {
 
     pub fn history(&self) -> Result<Vec<serde_json::Value>, Refusal> {
         Self::history_until(&self.path, u64::MAX)
-    }
-
-    pub fn lines(&self) -> u64 {
-        self.lines
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
@@ -262,7 +258,7 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let file = MetricsFile::open(&path, 9).unwrap();
             let complete = whole[..cut].split(|it| *it == b'\n').count() - 1;
-            assert_eq!(file.lines(), complete as u64, "{cut}");
+            assert_eq!(file.lines, complete as u64, "{cut}");
             assert_eq!(std::fs::read(&path).unwrap(), &whole[..11 * complete]);
             assert_eq!(file.history().unwrap().len(), complete);
         }
@@ -276,7 +272,7 @@ mod tests {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(MetricsFile::last_step(&path).unwrap(), 4);
         let file = MetricsFile::open(&path, 3).unwrap();
-        assert_eq!((file.lines(), file.history().unwrap().len()), (2, 2));
+        assert_eq!((file.lines, file.history().unwrap().len()), (2, 2));
         assert_eq!(std::fs::read(&path).unwrap(), b"{\"step\":1}\n{\"step\":3}\n");
         assert_eq!(std::fs::read(file.set_aside.unwrap()).unwrap(), damaged);
         assert_eq!(MetricsFile::last_step(&dir.path().join("none")).unwrap(), 0);
@@ -299,6 +295,6 @@ mod tests {
         file.append(&it).unwrap();
         let expected = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
-        assert_eq!(file.lines(), 4);
+        assert_eq!(file.lines, 4);
     }
 }

@@ -179,10 +179,10 @@ fn train_locked<D: Device>(
     run.keep_reward_log_in(run_dir)?;
     let first = run.steps_done();
     let file = MetricsFile::open(&files.metrics(), first)?;
-    if file.lines() < first {
+    if file.lines < first {
         observer.warning(&format!(
             "metrics.jsonl holds {} of the {first} steps done; the others are lost",
-            file.lines()
+            file.lines
         ));
     }
     if let Some(it) = &file.set_aside {
