@@ -397,18 +397,17 @@ impl<D: Device> Run<D> {
         self.warnings.iter().cloned().chain(gate).chain(of_data).chain(unsuited).collect()
     }
 
-    /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
-    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, D>)> {
-        let (task, engines, _) = self.parts()?;
-        Some((task, engines))
-    }
-
-    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
+    /// A step's inputs, the machines that it runs on and its log. Is `None` for imitation, which samples nothing.
+    pub(crate) fn task(
+        &mut self,
+        step: Step,
+    ) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
         let Source::Prompts { table, order, imitates: false } = &self.source else { return None };
         if let Some(foreign) = &self.method.method.foreign {
             foreign.recall(&self.memory);
         }
         let task = Task {
+            step,
             table,
             order: *order,
             method: &self.method,
@@ -464,9 +463,9 @@ impl<D: Device> Run<D> {
             self.shown.extend(imitated.into_iter().flatten());
             imitation_step(&mut self.learner, &mut batch, &self.plan, step, epoch)?
         } else {
-            let parts = self.parts();
-            let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
-            let (mut metrics, groups) = rollout_step(task, &mut engines, log, step)?;
+            let task = self.task(step);
+            let (task, mut engines, log) = task.expect("only prompts have no demonstrations");
+            let (mut metrics, groups) = rollout_step(task, &mut engines, log)?;
             self.remember(&groups, step, &mut metrics)?;
             let shown = groups.iter().filter(|group| group.shows_teacher());
             self.shown.extend(shown.map(MixedGroup::prompt).chain(self.memory.due.iter().copied()));

@@ -30,7 +30,7 @@ pub(crate) fn preflight<D: Device>(
 ) -> Result<Option<Preflight>> {
     let (wants_teacher, seeks_answers) = (run.wants_teacher(), run.grader.grader.reads_answers());
     let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
-    let Some((task, mut engines)) = run.task().filter(|it| looks(it.0.table)) else {
+    let Some((task, mut engines, _)) = run.task(Step(1)).filter(|it| looks(it.0.table)) else {
         return Ok(None);
     };
     let Task { table, order, plan, .. } = task;
@@ -45,21 +45,20 @@ pub(crate) fn preflight<D: Device>(
     let started = Instant::now();
     // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
     let requests = requests(&chosen, task.group_size());
-    let sampling = task.sampling(RngStream::Generate, Step(0));
+    let sampling = Task { step: Step(0), ..task }.sampling(RngStream::Generate);
     let sampled = engines.sample(&requests, &sampling)?;
     let sampling = started.elapsed().as_secs_f64();
 
     let mut tokens = SampledTokens::default();
     tokens.add(&sampled);
-    let step = Step(1);
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
     let rewards: Vec<Vec<f64>> = scored.iter().map(ScoredGroup::rewards).collect();
     let equal = rewards.iter().filter(|it| it.windows(2).all(|pair| pair[0] == pair[1])).count();
     let all: Vec<f64> = rewards.concat();
     let is_graded = all.iter().any(|it| *it != 0.0 && *it != 1.0);
-    let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
-    let mixed = credited(task, &mut engines, mixed, step)?;
+    let (mixed, dropped) = mix(task, engines.learner, scored)?;
+    let mixed = credited(task, &mut engines, mixed)?;
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.

@@ -10,13 +10,8 @@ use crate::observe::memory;
 use crate::observe::stats::Stats;
 use crate::pack::is_moved;
 
-pub(super) fn step(
-    task: Task,
-    batch: &Batch,
-    (stats, kl): (&Stats, Option<f64>),
-    step: Step,
-) -> Metrics {
-    let mut metrics = Metrics::default();
+pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) -> Metrics {
+    let (mut metrics, step) = (Metrics::default(), task.step);
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
     groups(&mut metrics, batch);
