@@ -15,7 +15,7 @@ use hapo_verify::Extracting;
 use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
 use crate::grading::RunGrader;
-use crate::grading::verifier::{GradingPolicy, VerdictNoise};
+use crate::grading::verifier::GradingPolicy;
 use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::pack::Batching;
 use crate::plan::record::injections_of;
@@ -192,13 +192,13 @@ impl RunPlan {
     }
 
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
-        let (data, seed) = (&self.recipe.data, self.recipe.seed);
-        let share = data.verdict_noise;
+        let (data, reward) = (&self.recipe.data, &self.recipe.reward);
         GradingPolicy {
             truncated: data.truncated,
-            success_at: self.recipe.reward.success_at,
-            wrong: self.recipe.reward.wrong,
-            noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+            success_at: reward.success_at,
+            wrong: reward.wrong,
+            noise: data.verdict_noise,
+            seed: self.recipe.seed,
         }
     }
 
