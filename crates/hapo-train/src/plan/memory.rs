@@ -293,7 +293,6 @@ fn purpose(recipe: &Recipe) -> Held {
     }
 }
 
-/// The rank of the recipe's adapter; 0 without one.
 fn rank(recipe: &Recipe) -> usize {
     recipe.lora.as_ref().map_or(0, |it| it.rank)
 }
@@ -305,7 +304,8 @@ pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
 }
 
 /// Bytes of all weights that are read to decode a token.
-pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
+pub(super) fn weight_bytes(of: Workload) -> u64 {
+    let Workload { recipe, config, device, .. } = of;
     let counting = Counting::new(device.caps());
     let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
         let base = model.copy_trained()?.bytes();

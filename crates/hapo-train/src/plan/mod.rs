@@ -8,7 +8,6 @@
 
 mod device;
 mod memory;
-mod record;
 pub(crate) mod run_plan;
 mod work;
 
@@ -156,11 +155,9 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     changes.sort_by_key(|it| it.total_bytes);
     let of_step = Sampling::of_step(recipe).into_iter().collect();
     let of_step = at_once(of_step, of, lengths).pop();
-    let weights = memory::weight_bytes(recipe, config, device);
-    let sampling = of_step
-        .map(|it| SamplingWork::of(it, config, device, weights, lengths))
-        .unwrap_or_default();
-    let training = TrainingWork::of(recipe, config, device, lengths);
+    let weights = memory::weight_bytes(of);
+    let sampling = of_step.map(|it| SamplingWork::of(it, of, weights, lengths)).unwrap_or_default();
+    let training = TrainingWork::of(of, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
     Estimate {
         name: recipe.name().to_owned(),
@@ -201,16 +198,16 @@ impl Estimate {
 }
 
 fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
-    let Workload { recipe, eval_sets, config, device } = of;
+    let Workload { recipe, eval_sets, device, .. } = of;
     let eval = recipe.eval.as_ref()?;
     // A mean below the limit of a response is taken for completions too.
     let longest = recipe.sampling.max_new_tokens as f64;
     let limit = recipe.eval_max_tokens() as f64;
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
-    let weights = memory::weight_bytes(recipe, config, device);
+    let weights = memory::weight_bytes(of);
     let lengths = Lengths { response, ..lengths };
     let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
-    let of_set = |it: &Sampling| SamplingWork::of(*it, config, device, weights, lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, of, weights, lengths);
     let work: Vec<SamplingWork> = sets.iter().map(of_set).collect();
     Some(Evaluation {
         // There is one after the last step as well.
@@ -227,7 +224,6 @@ fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
     trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
 }
 
-/// Checkpoints on the disk at once.
 fn checkpoints(recipe: &Recipe) -> u64 {
     let it = &recipe.checkpoint;
     let made = match it.every {
