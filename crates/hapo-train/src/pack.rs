@@ -134,11 +134,6 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-#[cfg(test)]
-pub(crate) fn batches_of(micro_batch_tokens: usize) -> Batching {
-    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
-}
-
 /// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
@@ -212,6 +207,7 @@ mod tests {
     use hapo_core::Term;
 
     use super::*;
+    use crate::tests::batches_of;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
         let sequences = responses

@@ -371,10 +371,6 @@ impl Recipe {
         hapo_net::reward::is_own(&self.data.grader)
     }
 
-    pub fn decoding(&self) -> Decoding {
-        decoding(&self.settings.sampling)
-    }
-
     pub fn model(&self) -> &ModelSource {
         &self.model
     }
@@ -449,13 +445,10 @@ pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
     rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(&it))
 }
 
-fn decoding(sampling: &SamplingSection) -> Decoding {
-    Decoding::Sample {
-        temperature: sampling.temperature as f32,
-        truncation: Truncation {
-            top_k: sampling.top_k,
-            top_p: sampling.top_p as f32,
-            min_p: sampling.min_p as f32,
-        },
+impl SamplingSection {
+    pub fn decoding(&self) -> Decoding {
+        let (top_p, min_p) = (self.top_p as f32, self.min_p as f32);
+        let truncation = Truncation { top_k: self.top_k, top_p, min_p };
+        Decoding::Sample { temperature: self.temperature as f32, truncation }
     }
 }

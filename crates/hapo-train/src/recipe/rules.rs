@@ -19,7 +19,7 @@ use super::sections::{
 use super::text::{find, refused};
 use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
-use super::{ModelSource, StageCheckpoint, decoding};
+use super::{ModelSource, StageCheckpoint};
 
 type Checked<T = ()> = Result<T, Refusal>;
 
@@ -65,7 +65,7 @@ fn check_reward(it: &Settings) -> Checked {
 }
 
 fn check_sampling(it: &Settings) -> Checked {
-    decoding(&it.sampling).check().map_err(|it| {
+    it.sampling.decoding().check().map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
         refused(&format!("sampling.{}", it.field), what, "`hapo recipe` lists every key")
     })?;

@@ -58,7 +58,7 @@ pub(super) struct KeyOrigin {
 }
 
 /// A recipe of one stage with everything laid on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Document {
     origin: String,
     table: Table,
@@ -69,12 +69,7 @@ pub(super) struct Document {
 impl Document {
     /// A table that the program made: its keys were written by nobody.
     pub(super) fn of_table(origin: &str, table: Table) -> Self {
-        Self {
-            origin: origin.to_owned(),
-            table,
-            places: BTreeMap::new(),
-            written_as: WrittenAs::default(),
-        }
+        Self { origin: origin.to_owned(), table, ..Self::default() }
     }
 
     /// Its settings, with defaults filled in, and the method's own table.
