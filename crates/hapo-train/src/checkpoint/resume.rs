@@ -36,7 +36,6 @@ pub(crate) struct Found {
     pub(crate) inputs: Option<Inputs>,
 }
 
-/// The latest complete checkpoint of the same run.
 pub(crate) fn find(
     run_dir: &Path,
     recipe: &Recipe,
@@ -116,7 +115,6 @@ fn begin_again(
 }
 
 impl Found {
-    /// Refuses a run that read other things when it began.
     pub(crate) fn require_same_inputs(
         &self,
         run_dir: &Path,

@@ -34,7 +34,6 @@ impl Start {
     }
 }
 
-/// A model folder, and why it is this one.
 pub(crate) struct HandedOn {
     pub(crate) model: String,
     pub(crate) because: String,

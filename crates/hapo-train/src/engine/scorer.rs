@@ -41,7 +41,6 @@ impl<D: Device> Scorer<D> {
         Self { model, tape, micro_batch_tokens }
     }
 
-    /// Scores every request: one answer for each, in order.
     pub(crate) fn score(&mut self, requests: &[ScoreRequest]) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, self.micro_batch_tokens)
     }

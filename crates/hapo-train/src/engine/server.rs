@@ -64,7 +64,6 @@ pub(crate) struct ServerSampler {
 type Attempt<T, E = Refusal> = Result<T, Failure<E>>;
 
 impl ServerSampler {
-    /// A sampler that asks `server`; nothing is asked yet.
     pub(crate) fn new(
         server: &str,
         section: &RolloutsSection,

@@ -26,7 +26,6 @@ pub(crate) struct ModelFiles {
     /// Name, folder and fingerprint of the base of an adapter.
     pub(crate) base: [String; 3],
     pub(crate) dtype: Dtype,
-    /// Files of the tokenizer: name and bytes.
     pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -178,7 +177,6 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
     hex(hash.finalize())
 }
 
-/// The checksums of a checkpoint's files, by their names.
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
     let missing = || broken_checkpoint(folder, &format!("{CHECKSUMS} is missing"));
     checksums(folder)?.ok_or_else(missing)

@@ -30,7 +30,6 @@ pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     Ok((judgement.reward(), verdict))
 }
 
-/// The refusal of a program or a server that gave no reward.
 pub(crate) fn no_reward(problem: &str) -> Refusal {
     Refusal::input(format!("the reward failed: {problem}")).hint(
         "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong",

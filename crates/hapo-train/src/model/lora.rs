@@ -28,7 +28,6 @@ pub(crate) struct Opened<D: Device> {
     pub(crate) base: String,
 }
 
-/// What a model is opened for.
 #[derive(Clone, Copy)]
 pub(crate) enum Use<'a> {
     /// Its weights are trained, or another adapter is added to them.

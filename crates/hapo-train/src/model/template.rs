@@ -15,7 +15,6 @@ const CHATML: &str = "chatml";
 const NONE: &str = "none";
 const IM_END: &str = "<|im_end|>";
 
-/// A template, and why it is this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenTemplate {
     pub name: String,

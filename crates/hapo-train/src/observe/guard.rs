@@ -22,7 +22,6 @@ pub(crate) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// A guard that has seen the steps of `history`.
     pub(crate) fn new(settings: &'a GuardSection, history: &[serde_json::Value]) -> Self {
         let mut guard = Self { settings, steps: 0, first_entropy: (0.0, 0), last: VecDeque::new() };
         for line in history {

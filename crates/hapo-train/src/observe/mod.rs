@@ -9,7 +9,6 @@ pub(crate) mod tensorboard;
 
 use serde_json::Value;
 
-/// The numbers of a step as they were logged.
 pub(crate) fn logged(line: &Value) -> impl Fn(&str) -> Option<f64> {
     |name| line.get(name)?.as_f64()
 }

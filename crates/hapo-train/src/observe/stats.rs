@@ -14,7 +14,6 @@ pub enum Over {
     AllPasses,
 }
 
-/// How a number is put together from its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     /// A sum over tokens by their number.

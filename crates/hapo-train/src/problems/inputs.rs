@@ -84,7 +84,6 @@ impl Inputs {
     }
 }
 
-/// Hashes of a run's rows, row by row.
 #[derive(Default)]
 pub(crate) struct RowHashes {
     prompts: Sha256,

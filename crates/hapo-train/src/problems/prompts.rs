@@ -404,7 +404,6 @@ pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
     }
 }
 
-/// Reads several data sets, one after the other.
 pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
     let (columns, drop) = (read_as.columns.cloned(), read_as.drop.to_vec());
     let rows = hapo_data::open_all(paths, &Reading { columns, drop, ..Reading::default() })?;

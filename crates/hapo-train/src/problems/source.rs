@@ -138,7 +138,6 @@ pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
-/// A document of the built-in corpus as a group of its own.
 fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
     Ok(single(
         chat_format.tokenizer.encode_prompt(&document.prompt)?,

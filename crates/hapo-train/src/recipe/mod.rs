@@ -234,7 +234,6 @@ impl Recipe {
         toml::to_string(&self.table()).expect("a recipe is plain data")
     }
 
-    /// The text of several stages, with every key in its stage.
     pub(crate) fn stages_text(stages: &[Self]) -> String {
         let tables = stages.iter().map(|stage| Value::Table(stage.table())).collect();
         let text = toml::to_string(&Table::from_iter([("stage".to_owned(), Value::Array(tables))]));
@@ -268,7 +267,6 @@ impl Recipe {
     }
 }
 
-/// The settings without the keys that are not read.
 fn without(settings: &Settings, idle: &[Idle]) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
     for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {

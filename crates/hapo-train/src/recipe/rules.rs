@@ -49,7 +49,6 @@ fn refuse_if(is_bad: bool, key: &str, what: impl Into<String>, hint: &str) -> Ch
     if is_bad { Err(refused(key, what.into(), hint.to_owned())) } else { Ok(()) }
 }
 
-/// Which rewards are successes, and what an answer without a verdict is worth.
 fn check_reward(it: &Settings) -> Checked {
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
     if hapo_net::reward::is_own(&it.data.grader) {
@@ -96,7 +95,6 @@ fn check_rollouts(it: &Settings) -> Checked {
     refuse_if(by_sequence && correction.kind.is_by_token(), "rollouts.correction", what, hint)
 }
 
-/// The names that data are chosen by, and the built-in task's settings.
 fn check_data(it: &Settings) -> Checked {
     let data = &it.data;
     let names = |it: &dyn Display, key: &str, list: &str| {
@@ -114,7 +112,6 @@ fn check_data(it: &Settings) -> Checked {
     levels(&data.levels).map(drop)
 }
 
-/// The run's name, which is a folder's, and that of the metric that chooses a checkpoint.
 fn check_names(it: &Settings) -> Checked {
     let name = it.name.as_deref().unwrap_or("run");
     let plain = !name.is_empty()
@@ -300,7 +297,6 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-/// The gate, its slot rule and what enters; `None` for the bare method.
 pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate>> {
     let Some(hapo) = &it.hapo else { return Ok(None) };
     if !method.plan.can_be_gated && !method.is_plain_host() {
@@ -339,7 +335,6 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     Ok(Some(HapoGate { rule, gate, settings, slot, injection, teacher: it.teacher }))
 }
 
-/// The settings of the gates that are no tables.
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     let rule = hapo.gate;
     let missing = |key: &str, is_missing: bool, hint: &'static str| {
@@ -432,7 +427,6 @@ fn check_ranges(settings: &Table) -> Checked {
     Ok(())
 }
 
-/// The numbers of a value; none of a word.
 fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Integer(number) => vec![*number as f64],

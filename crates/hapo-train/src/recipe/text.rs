@@ -142,7 +142,6 @@ impl Document {
         format!("leave it out, or add `{} {key}`", self.written_as.unset)
     }
 
-    /// Lays `section.key=value` on it.
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
         let hint = "write section.key=value, for example optim.lr=5e-6";

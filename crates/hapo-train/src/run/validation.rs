@@ -137,7 +137,6 @@ impl Validation {
     }
 }
 
-/// The sets that were found for the recipe, or its file.
 fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
     if let Some(sets) = plan.eval_sets() {
         return Ok(sets.to_vec());
