@@ -67,10 +67,10 @@ fn grow(group: &GroupSoFar<'_>) -> Growth {
             let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
             Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
         }
-        (Some(part), None) => Growth::plain(part.rollouts),
+        (Some(part), None) => Growth::behind(part.rollouts, Prefix::None),
         (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
             Some(_) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
-            _ => Growth::plain(1),
+            _ => Growth::behind(1, Prefix::None),
         },
         (None, _) => Growth::Complete,
     }
