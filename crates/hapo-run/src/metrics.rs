@@ -116,7 +116,7 @@ impl MetricsFile {
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
         for line in found.split_inclusive(|it| *it == b'\n').filter(|it| it.ends_with(b"\n")) {
             match step_of(line) {
-                Some(step) if step > steps_done => break,
+                Some((step, _)) if step > steps_done => break,
                 Some(_) => {
                     kept.extend_from_slice(line);
                     lines += 1;
@@ -134,15 +134,14 @@ impl MetricsFile {
     /// The last step that a file logs, 0 for none and for no file.
     pub fn last_step(path: &Path) -> Result<u64, Refusal> {
         let found = contents(path)?;
-        Ok(found.split(|byte| *byte == b'\n').filter_map(step_of).max().unwrap_or(0))
+        Ok(found.split(|byte| *byte == b'\n').filter_map(step_of).map(|it| it.0).max().unwrap_or(0))
     }
 
     /// The lines of a file up to step `last`; none if there is no file.
     pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>, Refusal> {
         let found = contents(path)?;
-        let lines =
-            found.split(|it| *it == b'\n').filter(|it| step_of(it).is_some_and(|it| it <= last));
-        Ok(lines.filter_map(|it| serde_json::from_slice(it).ok()).collect())
+        let lines = found.split(|it| *it == b'\n').filter_map(step_of);
+        Ok(lines.filter(|it| it.0 <= last).map(|it| it.1).collect())
     }
 
     pub fn history(&self) -> Result<Vec<serde_json::Value>, Refusal> {
@@ -197,9 +196,9 @@ fn opened(path: &Path) -> Result<File, Refusal> {
     opened.map_err(Refusal::io("open", path))
 }
 
-fn step_of(line: &[u8]) -> Option<u64> {
+fn step_of(line: &[u8]) -> Option<(u64, serde_json::Value)> {
     let line: serde_json::Value = serde_json::from_slice(line).ok()?;
-    line.get("step")?.as_u64()
+    Some((line.get("step")?.as_u64()?, line))
 }
 
 #[cfg(test)]
