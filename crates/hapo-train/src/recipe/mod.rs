@@ -5,7 +5,6 @@ mod keys;
 mod range;
 mod registered;
 mod rules;
-mod schema;
 mod sections;
 mod text;
 mod unused_keys;
@@ -29,10 +28,9 @@ use text::{Document, refused};
 use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
-pub use keys::{KeyEntry, key_entries};
+pub use keys::{KeyEntry, key_entries, register_method, schema};
 pub use range::Range;
-pub use registered::{BuildMethod, register_method};
-pub use schema::schema;
+pub use registered::BuildMethod;
 pub use sections::{
     CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
     LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
@@ -140,16 +138,8 @@ impl Recipe {
         overrides: &Overrides,
     ) -> Result<Vec<Self>> {
         let documents = text::documents(text, origin, overrides)?;
-        let all = Self::of_documents(&documents, name)?;
-        if !overrides.of_many {
-            refuse_idle(&documents, &all)?;
-        }
-        Ok(all)
-    }
-
-    fn of_documents(documents: &[(Option<String>, Document)], name: &str) -> Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(documents.len());
-        for (stage, document) in documents {
+        for (stage, document) in &documents {
             let recipe = Self::of_document(document, name, stage.clone())?;
             let models =
                 [("model.path", Some(&recipe.model)), ("reference.path", recipe.reference())];
@@ -169,6 +159,9 @@ impl Recipe {
                 return Err(document.error(&refused(key, what, hint)));
             }
             all.push(recipe);
+        }
+        if !overrides.of_many {
+            refuse_idle(&documents, &all)?;
         }
         Ok(all)
     }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use hapo_core::{METHODS, MethodEntry};
 use hapo_model::Projection;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use toml::Value;
 
 use super::registered::registered;
 
@@ -123,39 +124,30 @@ pub enum Overlong {
 pub const AUTO: &str = "auto";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "TokensOrWord", into = "TokensOrWord")]
+#[serde(try_from = "Value", into = "Value")]
 pub enum MicroBatch {
     /// By the model's shape.
     Auto,
     Tokens(usize),
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(untagged, expecting = "expected a number of tokens, or \"auto\"")]
-enum TokensOrWord {
-    Tokens(usize),
-    Word(String),
-}
-
-impl TryFrom<TokensOrWord> for MicroBatch {
+impl TryFrom<Value> for MicroBatch {
     type Error = String;
 
-    fn try_from(value: TokensOrWord) -> Result<Self, String> {
+    fn try_from(value: Value) -> Result<Self, String> {
         match value {
-            TokensOrWord::Tokens(tokens) => Ok(Self::Tokens(tokens)),
-            TokensOrWord::Word(word) if word == AUTO => Ok(Self::Auto),
-            TokensOrWord::Word(word) => {
-                Err(format!("expected a number of tokens, or \"auto\", got `{word}`"))
-            }
+            Value::Integer(tokens @ 0..) => Ok(Self::Tokens(tokens as usize)),
+            Value::String(word) if word == AUTO => Ok(Self::Auto),
+            other => Err(format!("expected a number of tokens, or \"auto\", got {other}")),
         }
     }
 }
 
-impl From<MicroBatch> for TokensOrWord {
-    fn from(value: MicroBatch) -> Self {
-        match value {
-            MicroBatch::Auto => Self::Word(AUTO.to_owned()),
-            MicroBatch::Tokens(tokens) => Self::Tokens(tokens),
+impl From<MicroBatch> for Value {
+    fn from(it: MicroBatch) -> Self {
+        match it {
+            MicroBatch::Auto => AUTO.into(),
+            MicroBatch::Tokens(tokens) => Self::Integer(tokens as i64),
         }
     }
 }
