@@ -131,7 +131,7 @@ impl<D: Device> Trainer<D> {
         mut take: impl FnMut(f32, f32),
     ) -> Result<()> {
         let picked = |group: &TokenGroup, sequence: &Sequence| {
-            wanted(group) && is_policy(sequence) && !sequence.is_moved
+            wanted(group) && !sequence.is_teacher() && !sequence.is_moved
         };
         for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
@@ -173,7 +173,7 @@ impl<D: Device> Trainer<D> {
         self.accumulate(&batch, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm()?;
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(&batch, is_policy, &mut stats)?;
+        self.accumulate(&batch, |it| !it.is_teacher(), &mut stats)?;
         Ok(stats)
     }
 
@@ -280,10 +280,6 @@ impl<D: Device> Trainer<D> {
         let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
-}
-
-fn is_policy(sequence: &Sequence) -> bool {
-    !sequence.is_teacher()
 }
 
 /// The groups of one update, and how their loss is computed.

@@ -96,14 +96,6 @@ impl Sampling {
             generation,
         }
     }
-
-    /// The same with as many sequences as a cache of `tokens` tokens holds at these mean lengths.
-    fn at_once(self, tokens: usize, lengths: Lengths) -> Self {
-        let pages = |tokens: f64| KvCache::<Cpu>::cost(tokens.ceil() as usize) as f64;
-        let one = pages(lengths.response) + pages(lengths.prompt) / self.completions.max(1) as f64;
-        let held = (tokens as f64 / one.max(1.0)) as usize;
-        Self { sequences: self.sequences.min(held.max(1)), ..self }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -116,7 +108,13 @@ struct SampledMemory {
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
 pub(super) fn at_once(all: Vec<Sampling>, of: Workload, lengths: Lengths) -> Vec<Sampling> {
     let free = free_to_sample(&parts_beside_sampling(of), of.device);
-    all.into_iter().map(|it| it.at_once(it.memory(of, free).tokens, lengths)).collect()
+    let pages = |tokens: f64| KvCache::<Cpu>::cost(tokens.ceil() as usize) as f64;
+    let at_once = |it: Sampling| {
+        let one = pages(lengths.response) + pages(lengths.prompt) / it.completions.max(1) as f64;
+        let held = (it.memory(of, free).tokens as f64 / one.max(1.0)) as usize;
+        Sampling { sequences: it.sequences.min(held.max(1)), ..it }
+    };
+    all.into_iter().map(at_once).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the

@@ -224,12 +224,6 @@ impl PromptTable {
     pub(crate) fn is_graded(&self) -> bool {
         self.prompts.iter().all(|it| it.gold.is_some())
     }
-
-    /// Keeps the prompts that have a teacher: what imitation trains on.
-    pub fn with_teacher(mut self) -> Self {
-        self.prompts.retain(|it| it.teacher().is_some());
-        self
-    }
 }
 
 /// True if an example is a problem, not a rendered prompt or a dialogue.

@@ -225,7 +225,7 @@ pub(crate) fn load_source(
     let samples = recipe.method().samples();
     let without = if samples { String::new() } else { without_teacher(&table) };
     if !samples {
-        table = table.with_teacher();
+        table.prompts.retain(|it| it.teacher().is_some());
     }
     let order = Order {
         seed: recipe.seed,

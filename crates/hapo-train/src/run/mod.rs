@@ -103,7 +103,7 @@ impl<D: Device> Run<D> {
     }
 
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
-        let (recipe, mut laps) = (plan.recipe(), Clock::start());
+        let (recipe, mut laps) = (plan.recipe(), Clock::default());
         check_compute(&device, recipe)?;
         plan.sources.check(recipe)?;
         let (model_source, context) = (plan.model()?, plan.context());

@@ -266,6 +266,7 @@ pub(crate) struct Credited {
 }
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
+#[derive(Default)]
 pub(crate) struct Batch {
     pub(super) sampled: Vec<Credited>,
     /// Indices of those that are trained on, by slot.
@@ -278,18 +279,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// No group yet, and the step's clock started.
-    pub(crate) fn begin() -> Self {
-        Self {
-            sampled: Vec::new(),
-            slots: Vec::new(),
-            dropped: 0,
-            tokens: SampledTokens::default(),
-            answers: AnswerCounts::default(),
-            clock: Clock::start(),
-        }
-    }
-
     pub(crate) fn sampled(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
         self.sampled.iter().map(|it| (&it.group, &it.credit))
     }

@@ -39,7 +39,7 @@ pub(crate) fn rollout_step<D: Device>(
     log: &mut RolloutLog,
 ) -> Result<(Metrics, Vec<MixedGroup>)> {
     let Task { table, plan, step, .. } = task;
-    let mut batch = Batch::begin();
+    let mut batch = Batch::default();
     let mut visited = task.order.of_step(step.0);
     let mut prompts = table.at(&visited);
     for round in 1.. {
@@ -82,7 +82,7 @@ pub(crate) fn imitation_step<D: Device>(
     step: Step,
     epoch: f64,
 ) -> Result<Metrics> {
-    let mut clock = clock::Clock::start();
+    let mut clock = clock::Clock::default();
     let stats = update(learner, demonstrations, plan, step)?;
     clock.lap("train");
     let mut metrics = Metrics::default();

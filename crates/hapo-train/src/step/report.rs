@@ -3,11 +3,11 @@
 use hapo_core::{BatchStatistics, Correction, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
-use super::clock::{Clock, unix_seconds};
+use super::clock::Clock;
 use super::group::{Batch, SampledTokens, Task};
 use crate::engine::trainer::loss_of;
-use crate::observe::memory;
 use crate::observe::stats::Stats;
+use crate::observe::{memory, unix_seconds};
 use crate::pack::is_moved;
 
 pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) -> Metrics {
