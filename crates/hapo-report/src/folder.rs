@@ -348,9 +348,9 @@ pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
         if paths.len() > 1 { shared_path(&paths) } else { None }
     });
     let shared: Vec<Option<(Vec<String>, usize)>> = shared.collect();
-    let name = |at: usize, more: usize| match &shared[at] {
-        Some((parts, least)) => last(parts, least + more),
-        None => first[at].clone(),
+    let name = |at: usize, more: usize| {
+        let shared = shared[at].as_ref().map(|(parts, least)| last(parts, least + more));
+        shared.unwrap_or_else(|| first[at].clone())
     };
     let named = |more| -> Vec<String> { (0..groups.len()).map(|at| name(at, more)).collect() };
     let tell_apart =

@@ -51,10 +51,8 @@ fn steps(run: &Run) -> String {
         State::Running => "running",
         State::Unfinished => "not finished, no process trains here",
     };
-    match &run.ended_early {
-        Some(because) => format!("{logged:.0}{of}, ended early: {because}"),
-        None => format!("{logged:.0}{of}, {state}"),
-    }
+    let early = run.ended_early.as_ref().map(|because| format!("ended early: {because}"));
+    format!("{logged:.0}{of}, {}", early.as_deref().unwrap_or(state))
 }
 
 fn change(run: &Run, name: &str, what: &str) -> Option<String> {

@@ -48,10 +48,7 @@ pub fn recipe_differences(recipes: &[&BTreeMap<String, String>]) -> Vec<RecipeDi
 
 fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String>) {
     for (key, value) in table {
-        let key = match path {
-            "" => key,
-            _ => format!("{path}.{key}"),
-        };
+        let key = if path.is_empty() { key } else { format!("{path}.{key}") };
         match value {
             toml::Value::Table(it) => flatten(&key, it, entries),
             other => {

@@ -271,8 +271,6 @@ fn let_help_in(mut group: ScoredGroup, offer: &Candidate<'_>) -> MixedGroup {
     let success = group.members.iter().position(|member| is_helped(member) && member.is_success);
     let success = success.map(|index| group.members.remove(index));
     let mixed = group.unchanged(intervention).discarding(|member| !is_helped(member));
-    match success {
-        Some(member) => mixed.with(|replaced| Member::Helped { member, replaced }, slot),
-        None => mixed,
-    }
+    let Some(member) = success else { return mixed };
+    mixed.with(|replaced| Member::Helped { member, replaced }, slot)
 }

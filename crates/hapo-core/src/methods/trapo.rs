@@ -68,10 +68,8 @@ fn grow(group: &GroupSoFar<'_>) -> Growth {
             Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
         }
         (Some(part), None) => Growth::behind(part.rollouts, Prefix::None),
-        (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
-            Some(_) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
-            _ => Growth::behind(1, Prefix::None),
-        },
+        (None, Some(_)) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
+        (None, _) if group.part == MICRO_GROUPS.len() => Growth::behind(1, Prefix::None),
         (None, _) => Growth::Complete,
     }
 }

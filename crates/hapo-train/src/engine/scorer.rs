@@ -90,10 +90,7 @@ fn pack_first(requests: &[ScoreRequest], micro_batch_tokens: usize) -> (PackedBa
         if index > 0 && tokens > micro_batch_tokens {
             return (packed, index);
         }
-        let segment = match shared {
-            Some((_, segment)) => segment,
-            None => packed.push(request.prompt, None),
-        };
+        let segment = shared.map_or_else(|| packed.push(request.prompt, None), |it| it.1);
         prompt = Some((request.prompt, segment));
         packed.push_response(segment, request.response, request.inverse_temperature);
     }

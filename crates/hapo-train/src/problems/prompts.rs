@@ -314,13 +314,7 @@ fn admit_teachers(
         most: limits.traces,
     };
     let admission = hapo_data::admit(dataset, rule, grade, encode);
-    if let Some(it) = grading_failed {
-        return Err(it);
-    }
-    match encoding_failed.into_inner() {
-        Some(it) => Err(it),
-        None => Ok(admission),
-    }
+    grading_failed.or(encoding_failed.into_inner()).map_or(Ok(admission), Err)
 }
 
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
@@ -392,10 +386,7 @@ pub struct ReadAs<'a> {
 /// Reads a data set; bad rows are errors that name the first of them, and so is a part of the question that is not read.
 pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
     let loaded = load_files(std::slice::from_ref(&path.to_owned()), read_as)?;
-    match loaded.unread.not_whole(&path.display().to_string()) {
-        Some(refusal) => Err(refusal),
-        None => Ok(loaded.dataset),
-    }
+    loaded.unread.not_whole(&path.display().to_string()).map_or(Ok(loaded.dataset), Err)
 }
 
 pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {

@@ -17,7 +17,7 @@ use crate::recipe::{DataSource, Recipe, levels};
 
 pub(crate) enum Source {
     Prompts {
-        table: PromptTable,
+        table: Box<PromptTable>,
         order: Order,
         /// True if their demonstrations are imitated, and nothing is sampled.
         imitates: bool,
@@ -29,10 +29,8 @@ pub(crate) enum Source {
 impl Source {
     /// The prompts and their order, sampled or not. Is `None` for the corpus.
     pub(crate) fn prompts(&self) -> Option<(&PromptTable, Order)> {
-        match self {
-            Self::Prompts { table, order, .. } => Some((table, *order)),
-            Self::Corpus { .. } => None,
-        }
+        let Self::Prompts { table, order, .. } = self else { return None };
+        Some((table, *order))
     }
 
     /// Steps in one pass over the prompts. Is `None` for the corpus, which has no end.
@@ -252,5 +250,5 @@ pub(crate) fn load_source(
             "lower sampling.prompts_per_step or add data"
         }));
     }
-    Ok(Source::Prompts { table, order, imitates: !samples })
+    Ok(Source::Prompts { table: Box::new(table), order, imitates: !samples })
 }

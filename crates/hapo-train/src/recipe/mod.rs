@@ -169,10 +169,8 @@ impl Recipe {
     /// The recipe that a run folder or checkpoint keeps.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
         let documents = text::documents(text, origin, &Overrides::default())?;
-        match documents.as_slice() {
-            [(stage, document)] => Self::of_document(document, "run", stage.clone()),
-            _ => Err(several_stages(origin)),
-        }
+        let [(stage, document)] = &documents[..] else { return Err(several_stages(origin)) };
+        Self::of_document(document, "run", stage.clone())
     }
 
     fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {

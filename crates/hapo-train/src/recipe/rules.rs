@@ -245,10 +245,8 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
 pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
-    let needs = match &it.hapo {
-        Some(hapo) => (hapo.injection.help)().needs,
-        None => method.needs(),
-    };
+    let injected = it.hapo.as_ref().map(|it| (it.injection.help)().needs);
+    let needs = injected.unwrap_or_else(|| method.needs());
     match it.teacher.pick {
         TeacherPick::First => needs,
         TeacherPick::Random | TeacherPick::Shortest => Needs { traces: usize::MAX, ..needs },

@@ -210,10 +210,8 @@ pub(super) fn refused(
 }
 
 pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    match key.split_once('.') {
-        None => table.get(key),
-        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
-    }
+    let Some((section, rest)) = key.split_once('.') else { return table.get(key) };
+    find(table.get(section)?.as_table()?, rest)
 }
 
 /// The stages of a recipe, each with its name; one without a name for a recipe of one stage.

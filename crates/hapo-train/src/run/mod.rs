@@ -125,10 +125,7 @@ impl<D: Device> Run<D> {
         let (fingerprint, hash) = (loaded.fingerprint, loaded.hash);
         laps.lap("weights");
         check_kv_memory(plan, &model)?;
-        let name = match &model_source {
-            ModelSource::Folder(path) => path,
-            _ => "the model",
-        };
+        let name = if let ModelSource::Folder(path) = &model_source { path } else { "the model" };
         let template = choose_template(plan.template().choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
@@ -526,10 +523,8 @@ impl<D: Device> Run<D> {
 
     /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.
     pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
-        match self.source {
-            Source::Prompts { imitates: false, .. } => self.rollouts.keep_in(run_dir),
-            _ => Ok(()),
-        }
+        let Source::Prompts { imitates: false, .. } = self.source else { return Ok(()) };
+        self.rollouts.keep_in(run_dir)
     }
 
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {

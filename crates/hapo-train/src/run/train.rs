@@ -470,10 +470,9 @@ impl<D: Device> Session<'_, D> {
             .and_then(|()| self.run.rollouts.writer.wait())
             .and_then(|()| self.run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
-            let kept = match &self.saved_at {
-                Some((step, _)) => format!("that of step {step} is complete"),
-                None => "there was none before".to_owned(),
-            };
+            let kept =
+                self.saved_at.as_ref().map(|it| format!("that of step {} is complete", it.0));
+            let kept = kept.unwrap_or_else(|| "there was none before".to_owned());
             Refusal::machine(format!("the checkpoint of step {step} is not saved: {cause}; {kept}"))
                 .hint("free space on the disk, then --resume")
         })?;
@@ -535,8 +534,5 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 
 /// Folder of a stage: the run's own for a recipe of one.
 pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
-    match recipe.stage() {
-        Some(name) => run_dir.join(name),
-        None => run_dir.to_owned(),
-    }
+    recipe.stage().map_or_else(|| run_dir.to_owned(), |name| run_dir.join(name))
 }
