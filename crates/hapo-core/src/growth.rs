@@ -48,23 +48,13 @@ pub enum Prefix {
 impl Growth {
     /// The whole group in one part.
     pub fn once(group: &GroupSoFar<'_>) -> Self {
-        Self::once_behind(group, Prefix::None)
-    }
-
-    /// The whole group in one part, all of it behind one prefix.
-    pub fn once_behind(group: &GroupSoFar<'_>, prefix: Prefix) -> Self {
         match group.part {
-            0 => Self::behind(group.size, prefix),
+            0 => Self::behind(group.size, Prefix::None),
             _ => Self::Complete,
         }
     }
 
-    /// A part without help.
-    pub fn plain(rollouts: usize) -> Self {
-        Self::behind(rollouts, Prefix::None)
-    }
-
-    /// A part whose responses begin with a prefix.
+    /// A part whose responses begin with a prefix, or with none.
     pub fn behind(rollouts: usize, prefix: Prefix) -> Self {
         Self::Sample(Part { rollouts, prefix, context: Context::Plain })
     }
@@ -198,10 +188,7 @@ impl Needs {
         grades: true,
     };
 
-    /// Demonstrations, and no rollout.
-    pub const DEMONSTRATIONS: Self = Self { parts: 0, ..Self::ROLLOUTS };
-
-    /// Whether responses are sampled. Otherwise a batch is the demonstrations of its prompts.
+    /// Whether responses are sampled. Otherwise, with no part, a batch is the demonstrations of its prompts.
     pub fn samples(self) -> bool {
         self.parts > 0
     }

@@ -41,6 +41,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod advantage;
+mod by_name;
 mod credit;
 mod decimal;
 mod fence;

@@ -7,8 +7,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
 /// A policy-shaping operator: one entry in [`OPERATORS`].
 #[derive(Clone, Copy)]
 pub struct Operator {
@@ -86,31 +84,9 @@ pub(crate) static CHORD: Operator = Operator {
     },
 };
 
-impl Serialize for Operator {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name)
-    }
-}
-
-impl<'de> Deserialize<'de> for &'static Operator {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        operator(&name).ok_or_else(|| {
-            let known: Vec<_> = OPERATORS.iter().map(|it| it.name).collect();
-            de::Error::custom(format!("expected one of {}, got {name}", known.join(", ")))
-        })
-    }
-}
-
 impl fmt::Debug for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Operator {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
     }
 }
 

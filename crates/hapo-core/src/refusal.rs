@@ -210,10 +210,8 @@ impl Refusal {
 
 impl Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.place {
-            Some(place) => write!(f, "{} ({place})", self.problem()),
-            None => f.write_str(&self.problem()),
-        }
+        let place = self.0.place.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
+        write!(f, "{}{place}", self.problem())
     }
 }
 

@@ -193,14 +193,11 @@ pub fn admit_teacher(
     response_limit: usize,
 ) -> Result<TeacherTrajectory, Refusal> {
     let got = match verdict {
-        Verdict::Correct => None,
-        Verdict::Wrong => Some("a wrong one".to_owned()),
-        Verdict::Unparsable(reason) => Some(format!("none: {reason}")),
+        Verdict::Correct => return admit_graded_teacher(tokens, stop, 1.0, 1.0, response_limit),
+        Verdict::Wrong => "a wrong one".to_owned(),
+        Verdict::Unparsable(reason) => format!("none: {reason}"),
     };
-    if let Some(got) = got {
-        return Err(expected("a correct answer").got(got).about(UNVERIFIED));
-    }
-    admit_graded_teacher(tokens, stop, verdict.reward(), 1.0, response_limit)
+    Err(expected("a correct answer").got(got).about(UNVERIFIED))
 }
 
 /// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and

@@ -9,6 +9,7 @@ use hapo_core::{
     Candidate, Clip, Loss, NormaliserKind, RngStream, SampledGroup, Scores, Slot, Step,
     TeacherTrajectory, TrainPrompt, Verdict,
 };
+use hapo_data::TemplateChoice;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::AdamW;
 use hapo_model::folder::{Companions, Layout};
@@ -18,10 +19,10 @@ use hapo_sampler::{
     sample,
 };
 use hapo_train::pack::{TokenGroup, token_group};
-use hapo_train::recipe::Overlong;
+use hapo_train::recipe::{AUTO, Overlong};
 use hapo_train::{
-    Batching, Order, PromptLimits, PromptTable, ScoreRequest, TemplateRequest, Trainer, loss_of,
-    open_model, template_of,
+    Batching, Order, PromptLimits, PromptTable, ScoreRequest, Trainer, loss_of, open_model,
+    template_of,
 };
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -128,7 +129,7 @@ impl Engine {
         within("micro_batch_tokens", micro_batch_tokens, 1..=1 << 30)?;
         let open = || -> anyhow::Result<Self> {
             let folder = hapo_cli::support::hub::model_folder(path)?;
-            let request = TemplateRequest { name: template, ..Default::default() };
+            let request = TemplateChoice::named(template.unwrap_or(AUTO));
             let template = template_of(request, &folder)?;
             let mut loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
             let files = loaded.tokenizer_files;

@@ -35,9 +35,7 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
     let mut all: Vec<Table> = of_runs(runs).into_iter().collect();
     let mut seen = std::collections::BTreeSet::new();
     for run in runs.iter_mut() {
-        let Some(parent) = run.path.parent().map(Path::to_owned) else {
-            continue;
-        };
+        let Some(parent) = run.path.parent().map(Path::to_owned) else { continue };
         let path = parent.join("table.json");
         // On EIO the file is opened, and named in the notes.
         let is_file = path.metadata().map_or_else(|it| it.kind() != NotFound, |it| it.is_file());
@@ -100,7 +98,7 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
     let (rows, levels) = match json {
         Value::Array(rows) => (rows, Vec::new()),
         Value::Object(it) => {
-            (it.get("rows")?.as_array()?, texts(it.get("levels").unwrap_or(&Value::Null)))
+            (it.get("rows")?.as_array()?, it.get("levels").map(texts).unwrap_or_default())
         }
         _ => return None,
     };

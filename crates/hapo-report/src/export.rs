@@ -1,9 +1,11 @@
-//! The numbers of runs for other tools: a table, or the lines that a tracker logs.
+//! The numbers of runs for other tools: a table, the lines that a tracker logs, or a line for each run.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use hapo_core::Refusal;
-use hapo_run::{Columns, recipe_value};
+use hapo_run::{Columns, RunFolder, recipe_value};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::folder::{self, Run, State};
@@ -14,18 +16,9 @@ pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<Run>, Refusal> {
 }
 
 impl Run {
-    /// The folder's name, with as much of its path as tells it from the others.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Its folder, without the links that lead there: its name changes when other runs appear, this does not.
     pub fn folder(&self) -> PathBuf {
         folder::canonical(&self.path)
-    }
-
-    pub fn unreadable(&self) -> &[String] {
-        &self.unreadable
     }
 
     /// True while a process trains in the folder.
@@ -93,6 +86,63 @@ pub fn csv(runs: &[Run]) -> String {
     String::from_utf8(table.into_inner().expect(written)).expect("names and numbers are text")
 }
 
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunLine {
+    /// As much of its path as tells it from the others.
+    pub name: String,
+    /// As text: a path that is no UTF-8 has no JSON.
+    pub path: String,
+    pub method: Option<String>,
+    pub steps: u64,
+    pub planned: Option<u64>,
+    /// `finished`, `running`, or `unfinished` where no process trains in the folder.
+    pub state: &'static str,
+    /// Mean reward of the policy's own rollouts over the first and the last tenth of the steps.
+    pub reward: Option<[f64; 2]>,
+    /// The first evaluation, that of the start where there is one, and the last: avg@k, or the mean reward where one other
+    /// than 0 and 1 occurred.
+    pub evaluation: Option<[f64; 2]>,
+    /// Seconds since it last wrote a step.
+    pub seconds_ago: Option<u64>,
+    /// Its files that cannot be read, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
+}
+
+/// The runs in `folders`, the latest first; each folder is a run or holds runs below it.
+///
+/// # Errors
+/// A folder without a run.
+pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>, Refusal> {
+    let runs = logged_runs(folders)?;
+    let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
+    lines.sort_by_key(|it| it.seconds_ago);
+    Ok(lines)
+}
+
+fn line(run: &Run) -> RunLine {
+    // On EIO the age is not told; what cannot be read is named beside the line.
+    let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
+    let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
+    let looks = run.evaluations();
+    RunLine {
+        name: run.name.clone(),
+        path: run.path.display().to_string(),
+        method: run.text("method").map(str::to_owned),
+        steps: run.columns.steps().last().map_or(0, |it| *it as u64),
+        planned: run.planned(),
+        state: match run.state {
+            State::Finished => "finished",
+            State::Running => "running",
+            State::Unfinished => "unfinished",
+        },
+        reward: run.columns.ends("reward/policy_only").map(|it| it.0),
+        evaluation: looks.first().zip(looks.last()).map(|(first, last)| [first.1, last.1]),
+        seconds_ago: age.map(|it| it.as_secs()),
+        unreadable: run.unreadable.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path(), "a", "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":null,\"lr\":1}\n");
         let it = &logged_runs(&[dir.path().join("a")]).unwrap()[0];
-        assert_eq!(it.name(), "a");
+        assert_eq!(it.name, "a");
         assert!(!it.is_running());
         let steps = it.steps_after(1);
         assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[[2,{"lr":1.0}]]"#);

@@ -8,16 +8,11 @@ pub(crate) struct Figure<'a> {
     /// The unit of the vertical axis; empty for a share.
     pub(crate) unit: &'a str,
     pub(crate) help: &'a str,
-    pub(crate) lines: &'a [Line<'a>],
+    /// The metric and the label of each.
+    pub(crate) lines: &'a [(&'a str, &'a str)],
     pub(crate) scale: Scale,
     /// Draw the gate's phases behind the lines.
     pub(crate) phases: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct Line<'a> {
-    pub(crate) metric: &'a str,
-    pub(crate) label: &'a str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +24,6 @@ pub(crate) enum Scale {
     /// From zero, the lines on top of each other; a frame for each run.
     Stacked,
     Log,
-}
-
-const fn line(metric: &'static str, label: &'static str) -> Line<'static> {
-    Line { metric, label }
 }
 
 /// A figure of shares from zero.
@@ -52,7 +43,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         id: "reward",
         title: "Reward",
         help: "Mean reward; the share of correct answers where rewards are 0 and 1. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
-        lines: &[line("reward/policy_only", "policy only"), line("reward/mean", "mixed")],
+        lines: &[("reward/policy_only", "policy only"), ("reward/mean", "mixed")],
         phases: true,
         ..PLAIN
     },
@@ -61,9 +52,9 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Evaluation",
         help: "Problems of [eval], which the run does not learn from: share of correct completions, share of problems with a correct one among the k, and the mean reward where it is another number. Step 0 is before the run.",
         lines: &[
-            line("eval/avg@k", "avg@k"),
-            line("eval/pass@k", "pass@k"),
-            line("eval/reward", "mean reward"),
+            ("eval/avg@k", "avg@k"),
+            ("eval/pass@k", "pass@k"),
+            ("eval/reward", "mean reward"),
         ],
         phases: true,
         ..PLAIN
@@ -72,7 +63,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         id: "gate",
         title: "Gate: β and threshold γ",
         help: "β is the share of groups into which the teacher entered. After the dashed line the teacher is gone for good.",
-        lines: &[line("gate/beta", "β, injected groups"), line("gate/threshold", "threshold γ")],
+        lines: &[("gate/beta", "β, injected groups"), ("gate/threshold", "threshold γ")],
         phases: true,
         ..PLAIN
     },
@@ -81,9 +72,9 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Groups",
         help: "Groups by their correct answers. What teaches is a difference of rewards, which wrong answers have too where rewards are partial.",
         lines: &[
-            line("groups/partially_solved", "partially solved"),
-            line("groups/all_fail", "all fail"),
-            line("groups/all_solved", "all solved"),
+            ("groups/partially_solved", "partially solved"),
+            ("groups/all_fail", "all fail"),
+            ("groups/all_solved", "all solved"),
         ],
         scale: Scale::Stacked,
         ..PLAIN
@@ -93,7 +84,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Entropy",
         unit: "nats per token",
         help: "At temperature 1, of the sampled tokens and of all tokens with the teacher's. A fall to zero ends exploration; a sharp rise is collapse.",
-        lines: &[line("policy/entropy", "on-policy"), line("entropy/all", "total")],
+        lines: &[("policy/entropy", "on-policy"), ("entropy/all", "total")],
         phases: true,
         ..PLAIN
     },
@@ -102,7 +93,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "KL to the initial policy",
         unit: "nats per token",
         help: "How far the policy has moved, measured every metrics.kl_every steps. It is no term of the loss.",
-        lines: &[line("policy/kl_to_initial", "KL")],
+        lines: &[("policy/kl_to_initial", "KL")],
         ..PLAIN
     },
     Figure {
@@ -110,31 +101,28 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Response length",
         unit: "tokens",
         help: "Mean and 95th percentile of the sampled responses.",
-        lines: &[
-            line("response_length/mean", "mean"),
-            line("response_length/p95", "95th percentile"),
-        ],
+        lines: &[("response_length/mean", "mean"), ("response_length/p95", "95th percentile")],
         ..PLAIN
     },
     Figure {
         id: "truncated",
         title: "Truncated responses",
         help: "Share of responses that met the length limit before their end token.",
-        lines: &[line("response_length/truncated", "truncated")],
+        lines: &[("response_length/truncated", "truncated")],
         ..PLAIN
     },
     Figure {
         id: "clip",
         title: "Clip fraction",
         help: "Share of policy tokens whose ratio is clipped. It is zero where a batch makes one update.",
-        lines: &[line("policy/clip_fraction", "clipped")],
+        lines: &[("policy/clip_fraction", "clipped")],
         ..PLAIN
     },
     Figure {
         id: "gradient",
         title: "Gradient norm",
         help: "Global norm before clipping, and that of the teacher's term alone. Watch for jumps by powers of ten.",
-        lines: &[line("grad_norm", "all"), line("teacher/grad_norm", "teacher")],
+        lines: &[("grad_norm", "all"), ("teacher/grad_norm", "teacher")],
         scale: Scale::Log,
         ..PLAIN
     },
@@ -142,11 +130,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         id: "loss",
         title: "Loss",
         help: "The negative objective, and its policy and teacher terms. In policy-gradient training it need not fall.",
-        lines: &[
-            line("loss", "loss"),
-            line("policy/loss", "policy"),
-            line("teacher/loss", "teacher"),
-        ],
+        lines: &[("loss", "loss"), ("policy/loss", "policy"), ("teacher/loss", "teacher")],
         scale: Scale::Fitted,
         ..PLAIN
     },
@@ -155,8 +139,8 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Teacher",
         help: "The probability that the policy gives the teacher's tokens, and their share of all trained tokens.",
         lines: &[
-            line("teacher/mean_prob", "mean probability"),
-            line("teacher/token_share", "share of tokens"),
+            ("teacher/mean_prob", "mean probability"),
+            ("teacher/token_share", "share of tokens"),
         ],
         phases: true,
         ..PLAIN
@@ -166,10 +150,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Throughput",
         unit: "tokens per second",
         help: "Sampled and trained tokens over the seconds of their own part of the step.",
-        lines: &[
-            line("tokens_per_second/sample", "sampling"),
-            line("tokens_per_second/train", "training"),
-        ],
+        lines: &[("tokens_per_second/sample", "sampling"), ("tokens_per_second/train", "training")],
         ..PLAIN
     },
     Figure {
@@ -178,10 +159,10 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         unit: "seconds",
         help: "Wall-clock seconds of the whole step, of sampling, of training, and of grading.",
         lines: &[
-            line("time/step", "step"),
-            line("time/sample", "sampling"),
-            line("time/train", "training"),
-            line("time/verify", "grading"),
+            ("time/step", "step"),
+            ("time/sample", "sampling"),
+            ("time/train", "training"),
+            ("time/verify", "grading"),
         ],
         ..PLAIN
     },
@@ -197,8 +178,7 @@ const NO_LINES: &[&str] = &["step", "epoch", "time/unix"];
 /// The metrics among `names` that no figure shows, each once: every one gets a figure of its own.
 pub(crate) fn others<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     let shown = |name: &str| {
-        NO_LINES.contains(&name)
-            || FIGURES.iter().flat_map(|it| it.lines).any(|it| it.metric == name)
+        NO_LINES.contains(&name) || FIGURES.iter().flat_map(|it| it.lines).any(|it| it.0 == name)
     };
     let mut found: Vec<&str> = Vec::new();
     for name in names.filter(|it| !shown(it)) {

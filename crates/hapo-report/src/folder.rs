@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use hapo_core::{Refusal, ScheduleTable, found_at, if_there};
 use hapo_run::{
-    Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
+    Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked, read_json,
     recipe_entries,
 };
 use serde::Serialize;
@@ -17,8 +17,8 @@ const DEPTH: usize = 2;
 /// The contents of a run folder. Missing or broken parts are listed in `notes`.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// How the page calls it: the folder's name.
-    pub(crate) name: String,
+    /// The folder's name, with as much of its path as tells it from the others.
+    pub name: String,
     pub(crate) path: PathBuf,
     pub(crate) columns: Columns,
     /// The resolved recipe, `section.key` to its value as TOML.
@@ -36,7 +36,7 @@ pub struct Run {
     pub(crate) state: State,
     pub(crate) ended_early: Option<String>,
     /// Its files that cannot be read, each with the reason; they are among the notes too.
-    pub(crate) unreadable: Vec<String>,
+    pub unreadable: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -212,7 +212,7 @@ fn read(path: &Path) -> Run {
     let gate = found_or(&mut unreadable, gate);
     let start = found_or(&mut unreadable, folder.start_metrics());
     let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
-    let end = found_or(&mut unreadable, EarlyEnd::read(folder));
+    let end = found_or(&mut unreadable, read_json::<EarlyEnd>(&folder.early_end()));
     notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
     let mut run = Run {
         name: String::new(),
@@ -279,9 +279,7 @@ fn read_gate(
     folder: RunFolder<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Option<ScheduleTable>, Refusal> {
-    let Some(text) = read_text(&folder.gate())? else {
-        return Ok(None);
-    };
+    let Some(text) = read_text(&folder.gate())? else { return Ok(None) };
     match serde_json::from_str(&text) {
         Ok(it) => Ok(Some(it)),
         Err(it) => {
@@ -350,9 +348,9 @@ pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
         if paths.len() > 1 { shared_path(&paths) } else { None }
     });
     let shared: Vec<Option<(Vec<String>, usize)>> = shared.collect();
-    let name = |at: usize, more: usize| match &shared[at] {
-        Some((parts, least)) => last(parts, least + more),
-        None => first[at].clone(),
+    let name = |at: usize, more: usize| {
+        let shared = shared[at].as_ref().map(|(parts, least)| last(parts, least + more));
+        shared.unwrap_or_else(|| first[at].clone())
     };
     let named = |more| -> Vec<String> { (0..groups.len()).map(|at| name(at, more)).collect() };
     let tell_apart =
@@ -402,19 +400,6 @@ fn without_number(name: &str) -> &str {
     let separator = ['-', '_', '.', '='];
     let name = name.trim_end_matches(|it: char| it.is_ascii_digit()).trim_end_matches(separator);
     name.strip_suffix("seed").unwrap_or(name).trim_end_matches(separator)
-}
-
-/// Keys in which recipes differ, with the value in each run.
-pub(crate) fn differences(runs: &[Run]) -> Vec<(String, Vec<Option<String>>)> {
-    let keys: std::collections::BTreeSet<&String> =
-        runs.iter().flat_map(|it| it.recipe.keys()).collect();
-    keys.into_iter()
-        .map(|key| {
-            let values = runs.iter().map(|it| it.recipe.get(key).cloned()).collect();
-            (key.clone(), values)
-        })
-        .filter(|it: &(_, Vec<_>)| it.1.iter().any(|value| *value != it.1[0]))
-        .collect()
 }
 
 #[cfg(test)]

@@ -9,12 +9,15 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use hapo_run::{Columns, recipe_differences};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::data;
-use crate::evaluation;
-use crate::folder::Run;
-use crate::rollouts;
+use crate::drawing::Drawing;
+use crate::folder::{Run, annealing_from, lines};
+use crate::headline::headline;
+use crate::summary::facts;
+use crate::{evaluation, rollouts};
 
 const SHELL: &str = include_str!("../assets/page.html");
 const STYLE: &str = include_str!("../assets/page.css");
@@ -35,7 +38,7 @@ pub(crate) fn of(mut runs: Vec<Run>, every: Option<u64>) -> String {
         browsed.push(steps);
         blocks += &text;
     }
-    let data = packed(&data::block(&runs, &tables, &browsed, every));
+    let data = packed(&block(&runs, &tables, &browsed, every));
     blocks += &format!("<script type=\"application/octet-stream\" id=\"data\">{data}</script>\n");
     let title = match runs.as_slice() {
         [one] => one.name.clone(),
@@ -124,6 +127,76 @@ fn packed(bytes: &[u8]) -> String {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).expect("writing to memory does not fail");
     BASE64.encode(encoder.finish().expect("writing to memory does not fail"))
+}
+
+/// Most rows of all runs together; longer runs are thinned, and the page says so.
+const ROWS: usize = 20_000;
+
+/// The data that the page's script reads: the length of a JSON text (four bytes, little-endian), the text padded to a
+/// multiple of eight, and the columns of every run as 64-bit floats: the numbers of `metrics.jsonl`, bit for bit.
+/// `browsed` are the steps of each run whose rollouts the page carries; it reloads itself after `every` seconds.
+fn block(
+    runs: &[Run],
+    tables: &[evaluation::Table],
+    browsed: &[Vec<u64>],
+    every: Option<u64>,
+) -> Vec<u8> {
+    let share = (ROWS / runs.len().max(1)).max(2);
+    let (mut described, mut numbers) = (Vec::new(), Vec::new());
+    for (run, steps) in runs.iter().zip(browsed) {
+        let every = run.columns.rows().div_ceil(share).max(1);
+        let thinned = run.columns.thinned(every);
+        described.push(describe(run, &thinned, numbers.len() / 8, every, steps));
+        let columns = thinned.names().iter().filter_map(|name| thinned.get(name));
+        numbers.extend(columns.flatten().flat_map(|it| it.to_le_bytes()));
+    }
+    let recipes: Vec<_> = runs.iter().map(|run| &run.recipe).collect();
+    let manifest = json!({
+        "every": every,
+        "headline": headline(runs, tables),
+        "drawn": Drawing::new(runs).page(),
+        "runs": described,
+        "lines": lines(runs),
+        "differences": recipe_differences(&recipes),
+        "tables": tables,
+    });
+    let mut text = manifest.to_string();
+    while !(text.len() + 4).is_multiple_of(8) {
+        text.push(' ');
+    }
+    let length = u32::try_from(text.len()).expect("a manifest is below 4 GB");
+    [&length.to_le_bytes(), text.as_bytes(), &numbers].concat()
+}
+
+fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[u64]) -> Value {
+    let mut notes = run.notes.clone();
+    if every > 1 {
+        notes.push(format!(
+            "Every {every}th of {} logged steps has its numbers here.",
+            run.columns.rows()
+        ));
+    }
+    json!({
+        "name": run.name,
+        "path": run.path.display().to_string(),
+        "method": run.text("method"),
+        "seed": run.recipe.get("seed"),
+        "planned": run.planned(),
+        "state": run.state,
+        "facts": facts(run),
+        "notes": notes,
+        "columns": columns.names(),
+        "rows": columns.rows(),
+        "offset": offset,
+        "shift": run.shift,
+        "gate": run.gate.as_ref().map(|it| json!({
+            "gamma0": it.gamma0, "success_limit": it.success_limit, "turn_off_epoch": it.turn_off_epoch,
+            "extinct_at_step": it.extinct_at_step, "annealing_from": annealing_from(it),
+        })),
+        "recipe": run.recipe,
+        "rollout_steps": steps,
+        "rollout_steps_kept": run.rollout_steps.len(),
+    })
 }
 
 #[cfg(test)]

@@ -51,10 +51,8 @@ fn steps(run: &Run) -> String {
         State::Running => "running",
         State::Unfinished => "not finished, no process trains here",
     };
-    match &run.ended_early {
-        Some(because) => format!("{logged:.0}{of}, ended early: {because}"),
-        None => format!("{logged:.0}{of}, {state}"),
-    }
+    let early = run.ended_early.as_ref().map(|because| format!("ended early: {because}"));
+    format!("{logged:.0}{of}, {}", early.as_deref().unwrap_or(state))
 }
 
 fn change(run: &Run, name: &str, what: &str) -> Option<String> {
@@ -119,9 +117,7 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn gate(run: &Run) -> Option<String> {
-    let Some(open) = run.columns.get("gate/success_limit") else {
-        return last_opened(run);
-    };
+    let Some(open) = run.columns.get("gate/success_limit") else { return last_opened(run) };
     let open = *open.last()?;
     let at = run.columns.steps().last().copied().unwrap_or(0.0);
     let beta = run

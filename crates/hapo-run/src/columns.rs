@@ -158,21 +158,7 @@ impl Columns {
     fn put(&mut self, step: f64, line: &Map<String, Value>) -> bool {
         let kept = self.steps().partition_point(|it| *it < step);
         let goes_back = kept < self.rows;
-        if goes_back {
-            self.truncate(kept);
-        }
-        self.push(step, line);
-        goes_back
-    }
-
-    fn truncate(&mut self, rows: usize) {
-        self.rows = rows;
-        for it in &mut self.values {
-            it.truncate(rows);
-        }
-    }
-
-    fn push(&mut self, step: f64, line: &Map<String, Value>) {
+        self.truncate(kept);
         if self.names.is_empty() {
             self.names.push("step".to_owned());
             self.values.push(Vec::new());
@@ -195,13 +181,19 @@ impl Columns {
         for it in &mut self.values {
             it.resize(self.rows, f64::NAN);
         }
+        goes_back
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.rows = rows;
+        for it in &mut self.values {
+            it.truncate(rows);
+        }
     }
 }
 
 fn step_of(line: &[u8]) -> Option<(f64, Map<String, Value>)> {
-    let Value::Object(line) = serde_json::from_slice(line).ok()? else {
-        return None;
-    };
+    let Value::Object(line) = serde_json::from_slice(line).ok()? else { return None };
     Some((line.get("step")?.as_f64()?, line))
 }
 

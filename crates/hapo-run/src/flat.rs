@@ -1,23 +1,29 @@
 //! Why a reward is flat: a few shares, and the key to change.
 
+use serde::{Deserialize, Serialize};
+
 use crate::columns::Columns;
 
 /// Properties of responses and groups, as shares from 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseShares {
     pub truncated: f64,
     pub boxed: f64,
     /// Responses without one that announce an answer.
     pub announced: f64,
     /// Responses with an answer that counts and can be read.
+    #[serde(rename = "format")]
     pub read: f64,
     /// Groups that cannot move the weights: their rewards are equal.
+    #[serde(rename = "equal_rewards")]
     pub without_signal: f64,
     pub all_solved: f64,
     /// Prompts with an admissible teacher; `None` where no teacher is to enter, or where nothing is known of it.
+    #[serde(skip)]
     pub with_teacher: Option<f64>,
     /// The grader looks for a boxed or announced answer.
     pub seeks_answers: bool,
+    #[serde(skip)]
     pub solutions_fit: bool,
     pub limit: usize,
 }

@@ -150,16 +150,6 @@ impl EarlyEnd {
         let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
         write_atomically(&folder.early_end(), &json)
     }
-
-    pub fn read(folder: RunFolder<'_>) -> Result<Option<Self>, Refusal> {
-        read_json(&folder.early_end())
-    }
-
-    /// Forgets it: the run continues.
-    pub fn forget(folder: RunFolder<'_>) -> Result<(), Refusal> {
-        let path = folder.early_end();
-        if_there(&path, fs::remove_file(&path)).map(drop)
-    }
 }
 
 /// The entries of a folder; none where there is none.
@@ -221,7 +211,7 @@ mod tests {
             run.rollout_steps().map(drop),
             run.start_metrics().map(drop),
             run.remove_leftovers(),
-            crate::EarlyEnd::read(run).map(drop),
+            read_json::<crate::EarlyEnd>(&run.early_end()).map(drop),
         ];
         for it in all {
             let refusal = it.unwrap_err();

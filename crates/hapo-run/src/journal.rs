@@ -90,16 +90,7 @@ impl Journal {
         if mode == OpenMode::Fresh {
             file.set_len(0).map_err(Refusal::io("write", path))?;
         }
-        let same = |recorded: &Value| {
-            if recorded == settings {
-                Ok(())
-            } else {
-                let (path, differences) = (path.display(), differences(recorded, settings));
-                let problem = format!("{path} was started with other settings: {differences}");
-                Err(Refusal::input(problem).hint(format.if_changed))
-            }
-        };
-        let Found { end, damaged_lines } = read(&file, path, format, same, each)?;
+        let Found { end, damaged_lines, .. } = read(&file, path, format, Some(settings), each)?;
         if end == 0 && mode == OpenMode::Resume {
             return Err(nothing_to_resume(path, NOT_BEGUN));
         }
@@ -128,13 +119,8 @@ impl Journal {
         each: impl FnMut(L, Span) -> Result<(), String>,
     ) -> Result<Value, Refusal> {
         let file = File::open(path).map_err(Refusal::io("read", path))?;
-        let mut settings = None;
-        let keep = |it: &Value| {
-            settings = Some(it.clone());
-            Ok(())
-        };
-        read(&file, path, format, keep, each)?;
-        settings.ok_or_else(|| nothing_to_resume(path, format.if_other))
+        let found = read(&file, path, format, None, each)?;
+        found.settings.ok_or_else(|| nothing_to_resume(path, format.if_other))
     }
 
     pub fn path(&self) -> &Path {
@@ -177,16 +163,20 @@ impl Journal {
     }
 }
 
-/// A file's contents: the end of its last complete line (0 without one), and the unreadable lines.
+/// A file's contents: its settings, the end of its last complete line (0 without one), and the unreadable lines.
+#[derive(Default)]
 struct Found {
+    settings: Option<Value>,
     end: u64,
     damaged_lines: Vec<usize>,
 }
+
+/// Reads a journal, which is refused where it is of other settings than those that are wanted.
 fn read<L: DeserializeOwned>(
     file: &File,
     path: &Path,
     format: &JournalFormat,
-    accept: impl FnOnce(&Value) -> Result<(), Refusal>,
+    wanted: Option<&Value>,
     mut each: impl FnMut(L, Span) -> Result<(), String>,
 ) -> Result<Found, Refusal> {
     let malformed = |line: usize, what: &str, got: String| {
@@ -194,9 +184,7 @@ fn read<L: DeserializeOwned>(
         expected(what).got(got).about(place).hint(format.if_other)
     };
     let mut reader = BufReader::new(file);
-    let mut accept = Some(accept);
-    let (mut end, mut number, mut text) = (0, 0, Vec::new());
-    let mut damaged_lines = Vec::new();
+    let (mut found, mut number, mut text) = (Found::default(), 0, Vec::new());
     loop {
         text.clear();
         let length = reader.read_until(b'\n', &mut text).map_err(Refusal::io("read", path))?;
@@ -207,20 +195,25 @@ fn read<L: DeserializeOwned>(
             if number == 0 && !start.starts_with(&text[..text.len().min(start.len())]) {
                 return Err(malformed(1, format.first_line, shown(&text)));
             }
-            return Ok(Found { end, damaged_lines });
+            return Ok(found);
         }
         number += 1;
-        if let Some(accept) = accept.take() {
-            let settings = settings_of(&text, format);
-            accept(&settings.ok_or_else(|| malformed(1, format.first_line, shown(&text)))?)?;
-        } else {
-            match serde_json::from_slice(&text) {
-                Ok(line) => each(line, Span { start: end, length })
-                    .map_err(|got| malformed(number, format.line, got))?,
-                Err(_) => damaged_lines.push(number),
+        if number == 1 {
+            let recorded = settings_of(&text, format);
+            let recorded = recorded.ok_or_else(|| malformed(1, format.first_line, shown(&text)))?;
+            if let Some(wanted) = wanted.filter(|it| **it != recorded) {
+                let (path, differences) = (path.display(), differences(&recorded, wanted));
+                let problem = format!("{path} was started with other settings: {differences}");
+                return Err(Refusal::input(problem).hint(format.if_changed));
             }
+            found.settings = Some(recorded);
+        } else if let Ok(line) = serde_json::from_slice(&text) {
+            each(line, Span { start: found.end, length })
+                .map_err(|got| malformed(number, format.line, got))?;
+        } else {
+            found.damaged_lines.push(number);
         }
-        end += length as u64;
+        found.end += length as u64;
     }
 }
 

@@ -5,7 +5,6 @@
 //! folders unreadable.
 
 mod columns;
-mod duration;
 mod files;
 mod flat;
 mod folder;
@@ -18,7 +17,6 @@ mod recipe;
 mod rollouts;
 
 pub use columns::Columns;
-pub use duration::duration;
 pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::{Cause, ResponseShares};
 pub use folder::{EarlyEnd, RunFolder, entries, read_json};
@@ -29,6 +27,6 @@ pub use metrics::{
     METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,
     metric_of_set,
 };
-pub use preflight::Preflight;
+pub use preflight::{Preflight, duration};
 pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};
 pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

@@ -91,9 +91,7 @@ pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), R
 pub fn is_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     // On EIO, here or below, a run that is going is shown as one that has stopped.
-    let Ok(inode) = fs::metadata(path).map(|it| it.ino()) else {
-        return false;
-    };
+    let Ok(inode) = fs::metadata(path).map(|it| it.ino()) else { return false };
     let suffix = format!(":{inode}");
     // On EIO as above.
     fs::read_to_string("/proc/locks").is_ok_and(|locks| {

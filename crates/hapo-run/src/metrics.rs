@@ -68,74 +68,23 @@ pub const REWARD_FAILED: &str = "reward/failed";
 /// Responses whose reward is below that of an answer without a verdict (D31).
 pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
 
-/// Every name, in the order of the documentation, except those of reward programs: [`REWARD_FAILED`],
-/// [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
-pub const METRICS: &[&str] = &[
-    "step",
-    "epoch",
-    "loss",
-    "grad_norm",
-    "lr",
-    "reward/mean",
-    "reward/policy_only",
-    "groups/all_fail",
-    "groups/all_solved",
-    "groups/partially_solved",
-    "groups/without_signal",
-    "groups/dropped",
-    "groups/refilled",
-    "selected/without_signal",
-    "selected/reward_mean",
-    "selected/reward_policy_only",
-    "selected/beta",
-    "gate/threshold",
-    "gate/success_limit",
-    "gate/open",
-    "gate/beta",
-    "gate/beta_trajectories",
-    "gate/open_no_teacher",
-    "teacher/distinct",
-    "teacher/token_share",
-    "teacher/mean_prob",
-    "teacher/loss",
-    "teacher/grad_norm",
-    "teacher/entropy",
-    "policy/loss",
-    "policy/entropy",
-    "entropy/all",
-    "policy/clip_fraction",
-    "policy/ratio_mean",
-    "policy/ratio_max",
-    "policy/kl_to_initial",
-    "policy/kl_to_reference",
-    "response_length/mean",
-    "response_length/p95",
-    "response_length/truncated",
-    "sampler/logprob_gap_max",
-    "sampler/logprob_gap_mean",
-    "sampler/kl",
-    "sampler/bounded",
-    "sampler/effective",
-    "verify/correct",
-    "verify/wrong",
-    "verify/unparsable",
-    "verify/boxed",
-    "verify/announced",
-    "verify/ms",
-    "eval/avg@k",
-    "eval/pass@k",
-    "eval/reward",
-    "eval/truncated",
-    "time/sample",
-    "time/verify",
-    "time/train",
-    "time/step",
-    "time/unix",
-    "time/eval",
-    "tokens_per_second/sample",
-    "tokens_per_second/train",
-    "memory/rss",
-];
+/// Every name, in the order of the documentation, with a space between them; but for those of reward programs:
+/// [`REWARD_FAILED`], [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
+pub const METRICS: &str = "\
+     step epoch loss grad_norm lr reward/mean reward/policy_only \
+     groups/all_fail groups/all_solved groups/partially_solved groups/without_signal groups/dropped \
+     groups/refilled \
+     selected/without_signal selected/reward_mean selected/reward_policy_only selected/beta \
+     gate/threshold gate/success_limit gate/open gate/beta gate/beta_trajectories gate/open_no_teacher \
+     teacher/distinct teacher/token_share teacher/mean_prob teacher/loss teacher/grad_norm teacher/entropy \
+     policy/loss policy/entropy entropy/all \
+     policy/clip_fraction policy/ratio_mean policy/ratio_max policy/kl_to_initial policy/kl_to_reference \
+     response_length/mean response_length/p95 response_length/truncated \
+     sampler/logprob_gap_max sampler/logprob_gap_mean sampler/kl sampler/bounded sampler/effective \
+     verify/correct verify/wrong verify/unparsable verify/boxed verify/announced verify/ms \
+     eval/avg@k eval/pass@k eval/reward eval/truncated \
+     time/sample time/verify time/train time/step time/unix time/eval \
+     tokens_per_second/sample tokens_per_second/train memory/rss";
 
 /// The metric of a set of `[eval]`, where there are several.
 pub fn metric_of_set(metric: &str, set: &str) -> String {
@@ -153,7 +102,7 @@ pub fn is_clock(name: &str) -> bool {
 pub struct MetricsFile {
     file: File,
     path: PathBuf,
-    lines: u64,
+    pub lines: u64,
     /// Where the file is as it was found, with lines that hold no step.
     pub set_aside: Option<PathBuf>,
 }
@@ -167,7 +116,7 @@ impl MetricsFile {
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
         for line in found.split_inclusive(|it| *it == b'\n').filter(|it| it.ends_with(b"\n")) {
             match step_of(line) {
-                Some(step) if step > steps_done => break,
+                Some((step, _)) if step > steps_done => break,
                 Some(_) => {
                     kept.extend_from_slice(line);
                     lines += 1;
@@ -185,23 +134,18 @@ impl MetricsFile {
     /// The last step that a file logs, 0 for none and for no file.
     pub fn last_step(path: &Path) -> Result<u64, Refusal> {
         let found = contents(path)?;
-        Ok(found.split(|byte| *byte == b'\n').filter_map(step_of).max().unwrap_or(0))
+        Ok(found.split(|byte| *byte == b'\n').filter_map(step_of).map(|it| it.0).max().unwrap_or(0))
     }
 
     /// The lines of a file up to step `last`; none if there is no file.
     pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>, Refusal> {
         let found = contents(path)?;
-        let lines =
-            found.split(|it| *it == b'\n').filter(|it| step_of(it).is_some_and(|it| it <= last));
-        Ok(lines.filter_map(|it| serde_json::from_slice(it).ok()).collect())
+        let lines = found.split(|it| *it == b'\n').filter_map(step_of);
+        Ok(lines.filter(|it| it.0 <= last).map(|it| it.1).collect())
     }
 
     pub fn history(&self) -> Result<Vec<serde_json::Value>, Refusal> {
         Self::history_until(&self.path, u64::MAX)
-    }
-
-    pub fn lines(&self) -> u64 {
-        self.lines
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
@@ -252,9 +196,9 @@ fn opened(path: &Path) -> Result<File, Refusal> {
     opened.map_err(Refusal::io("open", path))
 }
 
-fn step_of(line: &[u8]) -> Option<u64> {
+fn step_of(line: &[u8]) -> Option<(u64, serde_json::Value)> {
     let line: serde_json::Value = serde_json::from_slice(line).ok()?;
-    line.get("step")?.as_u64()
+    Some((line.get("step")?.as_u64()?, line))
 }
 
 #[cfg(test)]
@@ -313,7 +257,7 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let file = MetricsFile::open(&path, 9).unwrap();
             let complete = whole[..cut].split(|it| *it == b'\n').count() - 1;
-            assert_eq!(file.lines(), complete as u64, "{cut}");
+            assert_eq!(file.lines, complete as u64, "{cut}");
             assert_eq!(std::fs::read(&path).unwrap(), &whole[..11 * complete]);
             assert_eq!(file.history().unwrap().len(), complete);
         }
@@ -327,7 +271,7 @@ mod tests {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(MetricsFile::last_step(&path).unwrap(), 4);
         let file = MetricsFile::open(&path, 3).unwrap();
-        assert_eq!((file.lines(), file.history().unwrap().len()), (2, 2));
+        assert_eq!((file.lines, file.history().unwrap().len()), (2, 2));
         assert_eq!(std::fs::read(&path).unwrap(), b"{\"step\":1}\n{\"step\":3}\n");
         assert_eq!(std::fs::read(file.set_aside.unwrap()).unwrap(), damaged);
         assert_eq!(MetricsFile::last_step(&dir.path().join("none")).unwrap(), 0);
@@ -350,6 +294,6 @@ mod tests {
         file.append(&it).unwrap();
         let expected = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
-        assert_eq!(file.lines(), 4);
+        assert_eq!(file.lines, 4);
     }
 }

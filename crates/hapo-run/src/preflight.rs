@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use hapo_core::counted;
 
-use crate::duration::duration;
 use crate::flat::ResponseShares;
 
 /// The measurements. Rates are shares of the responses unless they say otherwise.
@@ -15,24 +14,16 @@ pub struct Preflight {
     pub success: f64,
     /// Groups without a correct response, of all groups.
     pub all_fail: f64,
-    /// Groups in which every response is correct, of all groups.
-    pub all_solved: f64,
-    /// Groups whose rewards are equal, of all groups.
-    pub equal_rewards: f64,
     /// Mean reward, where one other than 0 and 1 occurred.
     pub mean_reward: Option<f64>,
-    pub seeks_answers: bool,
-    pub format: f64,
-    pub boxed: f64,
-    pub announced: f64,
+    #[serde(flatten)]
+    pub shares: ResponseShares,
     pub ended: f64,
-    pub truncated: f64,
     pub response_tokens: f64,
     /// Prompts of the run with an admissible teacher, of all prompts.
     pub teacher_coverage: f64,
     /// Mean and largest length of the teacher's trajectories in tokens.
     pub teacher_tokens: (f64, usize),
-    pub limit: usize,
     pub step_seconds: f64,
     pub steps: u64,
     /// Bytes of weights, gradients, moments and the copy for the KL.
@@ -45,28 +36,29 @@ pub struct Preflight {
 
 impl Preflight {
     pub fn lines(&self) -> Vec<String> {
+        let shares = &self.shares;
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;
         let success = percent(self.success);
         let groups = if let Some(mean) = self.mean_reward {
-            let equal = percent(self.equal_rewards);
+            let equal = percent(shares.without_signal);
             format!("mean reward {mean:.3}, success {success}, groups of equal rewards {equal}")
         } else {
-            let [fail, solved] = [self.all_fail, self.all_solved].map(percent);
+            let [fail, solved] = [self.all_fail, shares.all_solved].map(percent);
             format!("success {success}, all-fail groups {fail}, all-solved {solved}")
         };
         let mut answers = String::new();
-        if self.seeks_answers {
-            let [boxed, announced] = [self.boxed, self.announced].map(percent);
+        if shares.seeks_answers {
+            let [boxed, announced] = [shares.boxed, shares.announced].map(percent);
             answers = format!("boxed {boxed}, announced {announced}, ");
         }
         let mut lines = vec![
             format!("pre-flight  {} prompts × {}: {groups}", self.prompts, self.group_size),
             format!(
                 "            answers: {answers}readable {}; cut off at {} tokens {} (mean {:.0} tokens)",
-                percent(self.format),
-                self.limit,
-                percent(self.truncated),
+                percent(shares.read),
+                shares.limit,
+                percent(shares.truncated),
                 self.response_tokens,
             ),
             format!(
@@ -92,18 +84,23 @@ impl Preflight {
 
     pub fn warnings(&self) -> Vec<String> {
         let shares = ResponseShares {
-            truncated: self.truncated,
-            boxed: self.boxed,
-            announced: self.announced,
-            read: self.format,
-            without_signal: self.equal_rewards,
-            all_solved: self.all_solved,
-            seeks_answers: self.seeks_answers,
             solutions_fit: self.teacher_coverage > 0.0,
             with_teacher: self.wants_teacher.then_some(self.teacher_coverage),
-            limit: self.limit,
+            ..self.shares
         };
         shares.causes().into_iter().map(|it| it.text).collect()
+    }
+}
+
+/// `42 s`, `3 min 5 s`, `2 h 10 min`; below a second `0.3 s` or `40 ms`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        _ if (0.0005..0.0995).contains(&seconds) => format!("{:.0} ms", seconds * 1000.0),
+        _ if (0.0995..0.95).contains(&seconds) => format!("{seconds:.1} s"),
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }
 }
 
@@ -113,24 +110,27 @@ mod tests {
 
     #[test]
     fn warnings_name_what_cannot_learn() {
+        let shares = ResponseShares {
+            without_signal: 0.7,
+            seeks_answers: true,
+            read: 0.9,
+            boxed: 0.85,
+            announced: 0.05,
+            truncated: 0.05,
+            limit: 96,
+            ..ResponseShares::default()
+        };
         let good = Preflight {
             prompts: 64,
             group_size: 8,
             success: 0.1,
             all_fail: 0.7,
-            all_solved: 0.0,
-            equal_rewards: 0.7,
             mean_reward: None,
-            seeks_answers: true,
-            format: 0.9,
-            boxed: 0.85,
-            announced: 0.05,
+            shares,
             ended: 0.95,
-            truncated: 0.05,
             response_tokens: 40.0,
             teacher_coverage: 0.25,
             teacher_tokens: (60.0, 80),
-            limit: 96,
             step_seconds: 1.5,
             steps: 60,
             state_bytes: 20_000_000,
@@ -146,37 +146,52 @@ mod tests {
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
         );
         let warned = |it: Preflight| it.warnings().join("\n");
-        let unread = warned(Preflight { format: 0.0, ..good.clone() });
+        let with = |shares| Preflight { shares, ..good.clone() };
+        let unread = warned(with(ResponseShares { read: 0.0, ..shares }));
         assert!(unread.contains("data.extraction and data.grader"), "{unread}");
-        let unanswered = Preflight { format: 0.1, boxed: 0.1, announced: 0.1, ..good.clone() };
-        let sought = warned(unanswered.clone());
+        let unanswered = ResponseShares { read: 0.1, boxed: 0.1, announced: 0.1, ..shares };
+        let sought = warned(with(unanswered));
         assert!(sought.starts_with("80 % of the responses neither"), "{sought}");
         assert!(sought.contains("data.template"), "{sought}");
         // A custom reward asks for no box.
-        let own = Preflight { seeks_answers: false, ..unanswered };
+        let own = with(ResponseShares { seeks_answers: false, ..unanswered });
         assert_eq!(warned(own.clone()), "");
         assert!(own.lines()[1].starts_with("            answers: readable 10.0 %; cut off at 96"));
-        let lost = warned(Preflight { format: 0.2, ..good.clone() });
+        let lost = warned(with(ResponseShares { read: 0.2, ..shares }));
         assert!(lost.starts_with("65 % of the responses give an answer that does not"), "{lost}");
         // Cut responses come first: they explain missing answers.
-        let cut =
-            Preflight { truncated: 0.8, format: 0.0, boxed: 0.0, announced: 0.0, ..good.clone() };
+        let none = ResponseShares { read: 0.0, boxed: 0.0, announced: 0.0, ..shares };
+        let cut = with(ResponseShares { truncated: 0.8, ..none });
         let fits = warned(cut.clone());
         assert!(fits.starts_with("80 % of the responses are cut off at"), "{fits}");
         assert!(fits.contains("does not stop yet") && !fits.contains("data.template"), "{fits}");
         let longer = warned(Preflight { teacher_coverage: 0.0, ..cut });
         assert!(longer.contains("Raise it."), "{longer}");
         assert!(warned(Preflight { teacher_coverage: 0.0, ..good.clone() }).contains("plain GRPO"));
+        let equal = ResponseShares { without_signal: 1.0, ..shares };
         let hopeless =
-            Preflight { all_fail: 1.0, equal_rewards: 1.0, wants_teacher: false, ..good.clone() };
+            Preflight { all_fail: 1.0, shares: equal, wants_teacher: false, ..good.clone() };
         assert!(warned(hopeless.clone()).contains("no signal"));
         // Every group fails, and its rewards differ.
-        let graded = Preflight { equal_rewards: 0.125, mean_reward: Some(0.2), ..hopeless };
+        let unequal = ResponseShares { without_signal: 0.125, ..shares };
+        let graded = Preflight { shares: unequal, mean_reward: Some(0.2), ..hopeless };
         assert_eq!(warned(graded.clone()), "");
         assert_eq!(
             graded.lines()[0],
             "pre-flight  64 prompts × 8: mean reward 0.200, success 10.0 %, groups of equal rewards 12.5 %"
         );
-        assert!(warned(Preflight { all_fail: 1.0, equal_rewards: 1.0, ..good }).is_empty());
+        assert!(warned(Preflight { all_fail: 1.0, shares: equal, ..good }).is_empty());
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let all = [0.0, 59.4, 59.6, 200.0, 3600.0, 7849.0].map(duration);
+        assert_eq!(all, ["0 s", "59 s", "1 min 0 s", "3 min 20 s", "1 h 0 min", "2 h 10 min"]);
+    }
+
+    #[test]
+    fn durations_below_a_second_are_not_zero() {
+        let all = [0.0001, 0.004, 0.0994, 0.0996, 0.34, 0.94, 0.96, 1.4].map(duration);
+        assert_eq!(all, ["0 s", "4 ms", "99 ms", "0.1 s", "0.3 s", "0.9 s", "1 s", "1 s"]);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
 /// The entries of a TOML text, `section.key` to its value as TOML, or why there are none.
 pub fn recipe_entries(text: &str) -> Result<BTreeMap<String, String>, String> {
     let table: toml::Table = text.parse().map_err(|it: toml::de::Error| it.message().to_owned())?;
@@ -17,42 +19,36 @@ pub fn recipe_value(text: &str) -> toml::Value {
     value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
-/// A key whose value differs between two recipes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A key whose value differs between recipes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RecipeDifference {
-    /// `section.key`; `recipe` for a text that is no TOML.
+    /// `section.key`.
     pub key: String,
-    pub before: Option<String>,
-    pub now: Option<String>,
+    /// Its value in each recipe.
+    values: Vec<Option<String>>,
 }
 
 impl RecipeDifference {
+    /// The values in the first two recipes.
     pub fn values(&self) -> [&str; 2] {
-        [&self.before, &self.now].map(|it| it.as_deref().unwrap_or("absent"))
+        [0, 1].map(|at| self.values[at].as_deref().unwrap_or("absent"))
     }
 }
 
-pub fn recipe_differences(before: &str, now: &str) -> Vec<RecipeDifference> {
-    let entries = |text: &str| {
-        recipe_entries(text).unwrap_or_else(|it| {
-            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
-        })
-    };
-    let (before, now) = (entries(before), entries(now));
-    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+/// The keys in which some of the recipes differ, by their entries.
+pub fn recipe_differences(recipes: &[&BTreeMap<String, String>]) -> Vec<RecipeDifference> {
+    let keys: BTreeSet<&String> = recipes.iter().flat_map(|it| it.keys()).collect();
     let difference = |key: &String| {
-        let (before, now) = (before.get(key).cloned(), now.get(key).cloned());
-        (before != now).then(|| RecipeDifference { key: key.clone(), before, now })
+        let values: Vec<_> = recipes.iter().map(|it| it.get(key).cloned()).collect();
+        let differs = values.iter().any(|it| *it != values[0]);
+        differs.then(|| RecipeDifference { key: key.clone(), values })
     };
     keys.into_iter().filter_map(difference).collect()
 }
 
 fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String>) {
     for (key, value) in table {
-        let key = match path {
-            "" => key,
-            _ => format!("{path}.{key}"),
-        };
+        let key = if path.is_empty() { key } else { format!("{path}.{key}") };
         match value {
             toml::Value::Table(it) => flatten(&key, it, entries),
             other => {

@@ -32,7 +32,7 @@ pub use engine::trainer::{Trainer, Weights, loss_of};
 pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use model::builtin::{BUILTIN_BASE, base_folder};
-pub use model::template::{ChosenTemplate, TemplateRequest, template_of, trained_template};
+pub use model::template::{ChosenTemplate, template_of, trained_template};
 pub use observe::memory;
 pub use observe::meter::Meter;
 pub use observe::stats::{Over, Stats};

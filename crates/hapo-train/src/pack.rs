@@ -44,10 +44,8 @@ impl Sequence {
     /// The recorded log-probabilities of these tokens of the response; empty where none were recorded.
     pub(crate) fn old_log_probs(&self, tokens: Range<usize>) -> &[f32] {
         let first = self.response.len() - self.old_log_probs.len();
-        match tokens.start.checked_sub(first) {
-            Some(start) => &self.old_log_probs[start..][..tokens.len()],
-            None => &[],
-        }
+        let Some(start) = tokens.start.checked_sub(first) else { return &[] };
+        &self.old_log_probs[start..][..tokens.len()]
     }
 }
 
@@ -185,11 +183,9 @@ fn fed_tokens(sequence: &Sequence) -> usize {
 impl MicroBatch {
     fn push(&mut self, (g, group): (usize, &TokenGroup), index: usize, inverse_temperature: f32) {
         let sequence = &group.sequences[index];
-        let prompt = match self.prompts[sequence.prompt] {
-            Some(segment) => segment,
-            None => self.packed.push(&group.prompts[sequence.prompt], None),
-        };
-        self.prompts[sequence.prompt] = Some(prompt);
+        let tokens = &group.prompts[sequence.prompt];
+        let prompt = &mut self.prompts[sequence.prompt];
+        let prompt = *prompt.get_or_insert_with(|| self.packed.push(tokens, None));
         let first_target = self.packed.targets.len();
         self.packed.push_response(prompt, &sequence.response, inverse_temperature);
         // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
@@ -212,6 +208,7 @@ mod tests {
     use hapo_core::Term;
 
     use super::*;
+    use crate::tests::batches_of;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
         let sequences = responses

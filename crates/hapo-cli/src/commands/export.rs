@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             if let Some(at) = known {
                 loggers[at].send(it)?;
             } else {
-                warn_of_unreadable(it.name(), it.unreadable());
+                warn_of_unreadable(&it.name, &it.unreadable);
                 let mut logger = Logger::start(&args.python, tracker, &args.project, it)?;
                 logger.send(it)?;
                 loggers.push(logger);
@@ -179,7 +179,7 @@ fn table(args: &Args) -> Result<()> {
     }
     let runs = hapo_report::logged_runs(&args.runs)?;
     for it in &runs {
-        warn_of_unreadable(it.name(), it.unreadable());
+        warn_of_unreadable(&it.name, &it.unreadable);
     }
     let table = hapo_report::csv(&runs);
     match &args.out {
@@ -211,10 +211,10 @@ impl Logger {
                     format!("name the Python that has {tracker} with HAPO_PYTHON"),
                 )
             })?;
-        let first = json!({ "run": run.name(), "settings": run.settings() });
+        let first = json!({ "run": run.name, "settings": run.settings() });
         // A process that ended says why when it is waited for.
         let _ = write_line(&mut process, &first);
-        Ok(Self { folder: run.folder(), run: run.name().to_owned(), process, last: 0 })
+        Ok(Self { folder: run.folder(), run: run.name.clone(), process, last: 0 })
     }
 
     fn send(&mut self, run: &Run) -> Result<()> {

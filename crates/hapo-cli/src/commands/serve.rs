@@ -5,10 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hapo_core::found_at;
+use hapo_data::TemplateChoice;
 use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
-use hapo_train::{ChosenTemplate, TemplateRequest};
+use hapo_train::ChosenTemplate;
+use hapo_train::recipe::AUTO;
 
 use crate::support::arguments::{KvArgs, TEMPLATES, count, number};
 use crate::support::device::{DeviceArg, tell_start};
@@ -60,7 +62,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
+    let asked = TemplateChoice::named(args.template.as_deref().unwrap_or(AUTO));
     let template = model::template(asked, args.model.named())?;
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(
         args, &template, device

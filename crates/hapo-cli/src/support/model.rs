@@ -5,12 +5,14 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::found_at;
+use hapo_data::TemplateChoice;
 use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model, read_file};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
-use hapo_train::{ChosenTemplate, TemplateRequest, trained_template};
+use hapo_train::recipe::AUTO;
+use hapo_train::{ChosenTemplate, trained_template};
 
 use crate::failure::bad_input;
 use crate::support::arguments::TEMPLATES;
@@ -83,9 +85,9 @@ pub(crate) struct TemplateArgs {
 }
 
 impl TemplateArgs {
-    pub(crate) fn request(&self) -> TemplateRequest<'_> {
-        TemplateRequest {
-            name: self.template.as_deref(),
+    pub(crate) fn request(&self) -> TemplateChoice<'_> {
+        TemplateChoice {
+            name: self.template.as_deref().unwrap_or(AUTO),
             system: self.system.as_deref(),
             suffix: self.suffix.as_deref(),
         }
@@ -93,13 +95,13 @@ impl TemplateArgs {
 }
 
 /// The template of a local model's prompts; says which where nobody named it.
-pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
-    let folder = match (asked.name, named.adapter) {
-        (Some(_), _) => named.model.to_owned(),
-        (None, Some(adapter)) if trained_template(adapter, asked)?.is_some() => {
+pub(crate) fn template(asked: TemplateChoice<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
+    let folder = match named.adapter {
+        _ if asked.name != AUTO => named.model.to_owned(),
+        Some(adapter) if trained_template(adapter, asked)?.is_some() => {
             adapter.display().to_string()
         }
-        (None, _) => hub::model_folder(named.model)?,
+        _ => hub::model_folder(named.model)?,
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
     if let Some(note) = chosen.note() {
@@ -204,7 +206,7 @@ fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) -> Result<()> {
     let path = named.adapter.unwrap_or(Path::new(named.model));
-    if let Some((trained, hash)) = trained_template(path, TemplateRequest::default())?
+    if let Some((trained, hash)) = trained_template(path, TemplateChoice::named(AUTO))?
         && hash != chat_format.template.hash()
     {
         let name = &trained.name;

@@ -15,18 +15,9 @@ pub(crate) struct Ratio {
     pub(crate) b: u64,
 }
 
-/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`.
+/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`, by numbers of at first `limbs` words: one decides nearly
+/// always.
 pub(crate) fn first_closed_step(
-    ratio: Ratio,
-    turn_off_epoch: Decimal,
-    steepness: Decimal,
-    steps_per_epoch: u64,
-) -> u64 {
-    // One limb decides nearly always.
-    from_limbs(1, ratio, turn_off_epoch, steepness, steps_per_epoch)
-}
-
-fn from_limbs(
     mut limbs: usize,
     ratio: Ratio,
     turn_off_epoch: Decimal,
@@ -184,8 +175,13 @@ impl Natural {
 
 #[cfg(test)]
 mod tests {
-    use super::{Natural, Ratio, first_closed_step, from_limbs, ln_enclosure};
+    use super::{Natural, Ratio, first_closed_step as from_limbs, ln_enclosure};
+    use crate::decimal::Decimal;
     use num_bigint::BigUint;
+
+    fn first_closed_step(ratio: Ratio, off: Decimal, steepness: Decimal, steps: u64) -> u64 {
+        from_limbs(1, ratio, off, steepness, steps)
+    }
 
     fn big(it: &Natural) -> BigUint {
         it.0.iter().rev().fold(BigUint::from(0_u8), |sum, limb| (sum << 64) + *limb)

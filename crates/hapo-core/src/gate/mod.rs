@@ -8,18 +8,19 @@
 //! answers with integers only; the price of exactness is the arithmetic of `logarithm.rs`.
 
 mod logarithm;
-mod memory;
 mod rows;
 mod schedule;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::group::ScoredGroup;
+use serde::{Deserialize, Serialize};
+
+use crate::group::{MixedGroup, ScoredGroup};
 use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, Truncated};
 
-pub use memory::GateMemory;
 pub use rows::GATES;
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
 pub use settings::{Annealing, AnnealingMode, Gate, SlotRule, Threshold, check_slot_rule};
@@ -138,11 +139,11 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Midway between the confidences of `m_t` and `m_t` + 1 successes in N (Eq. 8): the integer rule as a threshold. Is
-    /// `None` at a closed gate, which stays closed (Prop. 2).
-    fn threshold(&self) -> Option<f64> {
+    /// Midway between the confidences of `m_t` and `m_t` + 1 successes in N (Eq. 8): the integer rule as a threshold. Is 0,
+    /// below which nothing is, at a closed gate, which stays closed (Prop. 2).
+    fn threshold(&self) -> f64 {
         let limit = f64::from(self.success_limit.get());
-        (limit >= 0.0).then(|| (limit + 1.5) / (2 + self.group_size) as f64)
+        if limit < 0.0 { 0.0 } else { (limit + 1.5) / (2 + self.group_size) as f64 }
     }
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
@@ -173,5 +174,49 @@ impl Round<'_> {
             open[index] = true;
         }
         open
+    }
+}
+
+/// Counts of a gate between steps (D39): earlier visits and exposures. They are counted where a group is trained on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateMemory {
+    /// Successes and rollouts of each prompt over its visits, discounted.
+    visits: BTreeMap<PromptId, (f64, f64)>,
+    /// Groups that something entered.
+    pub exposures: u64,
+}
+
+impl GateMemory {
+    /// True if nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Successes and rollouts of a prompt, those of this visit included.
+    fn counts(&self, discount: f64, group: &GroupStats) -> (f64, f64) {
+        self.with_visit(discount, group.prompt, (group.successes, group.n_eff))
+    }
+
+    /// The memory after a step.
+    #[must_use]
+    pub fn after(mut self, step: &[MixedGroup], discount: f64) -> Self {
+        for group in step {
+            let visit = (group.successes(), group.n_eff());
+            let counts = self.with_visit(discount, group.prompt(), visit);
+            self.visits.insert(group.prompt(), counts);
+            self.exposures += u64::from(group.injected());
+        }
+        self
+    }
+
+    fn with_visit(
+        &self,
+        discount: f64,
+        prompt: PromptId,
+        (successes, rollouts): (usize, usize),
+    ) -> (f64, f64) {
+        let before = self.visits.get(&prompt).copied().unwrap_or_default();
+        (discount * before.0 + successes as f64, discount * before.1 + rollouts as f64)
     }
 }

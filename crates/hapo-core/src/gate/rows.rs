@@ -40,9 +40,7 @@ pub const GATES: &[GateRule] = &[
         reads: &["success_limit", "gamma0", "annealing", "turn_off_epoch", "steepness", "discount"],
         remembers: true,
         open: |round| {
-            let Some(threshold) = round.threshold() else {
-                return vec![false; round.groups.len()];
-            };
+            let threshold = round.threshold();
             round.groups.iter().map(|group| round.posterior_mean(group) < threshold).collect()
         },
         ..GateRule::NEW
@@ -56,9 +54,7 @@ pub const GATES: &[GateRule] = &[
         summary: "groups whose success rate, drawn from its posterior, is low",
         reads: ANNEALED,
         open: |round| {
-            let Some(threshold) = round.threshold() else {
-                return vec![false; round.groups.len()];
-            };
+            let threshold = round.threshold();
             let is_open = |group: &GroupStats| {
                 let mut rng = round.rng(group);
                 (0..=group.n_eff).filter(|_| rng.uniform() < threshold).count() > group.successes

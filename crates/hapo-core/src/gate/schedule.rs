@@ -83,7 +83,7 @@ impl Schedule {
                     .map(|successes| {
                         let ratio = rung_ratio(threshold, group_size, successes);
                         let first_closed_step =
-                            first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
+                            first_closed_step(1, ratio, turn_off_epoch, steepness, steps_per_epoch);
                         Rung { ratio, first_closed_step }
                     })
                     .collect();
@@ -110,16 +110,20 @@ impl Schedule {
     /// is always open.
     pub fn threshold(&self, step: Step) -> f64 {
         let gamma0 = self.initial_threshold();
+        let Some((turn_off_epoch, steepness)) = self.sigmoid() else { return gamma0 };
+        let floor = 0.5 / (2 + self.group_size) as f64;
+        let z = steepness.to_f64() * (self.epoch(step) - turn_off_epoch.to_f64());
+        floor + (gamma0 - floor) / (1.0 + libm::exp(z))
+    }
+
+    /// `e_off` and k of a gate that anneals.
+    fn sigmoid(&self) -> Option<(Decimal, Decimal)> {
         match self.gate {
             Gate::Confidence {
                 annealing: Annealing::Sigmoid { turn_off_epoch, steepness },
                 ..
-            } => {
-                let floor = 0.5 / (2 + self.group_size) as f64;
-                let z = steepness.to_f64() * (self.epoch(step) - turn_off_epoch.to_f64());
-                floor + (gamma0 - floor) / (1.0 + libm::exp(z))
-            }
-            _ => gamma0,
+            } => Some((turn_off_epoch, steepness)),
+            _ => None,
         }
     }
 
@@ -148,11 +152,6 @@ impl Schedule {
             Gate::Always => None,
             Gate::Confidence { .. } => self.rungs.first().map(|it| Step(it.first_closed_step)),
         }
-    }
-
-    /// m of the settings, the success limit before annealing (Eq. 7, D3); `None` outside the confidence gate.
-    pub fn initial_success_limit(&self) -> Option<usize> {
-        self.initial_success_limit
     }
 
     /// `T_epoch`.
@@ -215,24 +214,15 @@ impl Schedule {
 
     /// The table of steps 1 ..= `steps`, to be applied by other trainers (D1). Its size is proportional to `steps`.
     pub fn table(&self, steps: u64) -> ScheduleTable {
-        let sigmoid = match self.gate {
-            Gate::Confidence {
-                annealing: Annealing::Sigmoid { turn_off_epoch, steepness },
-                ..
-            } => Some((turn_off_epoch, steepness)),
-            _ => None,
-        };
-        let rungs = match sigmoid {
-            None => Vec::new(),
-            Some((turn_off_epoch, steepness)) => (self.rungs.iter().enumerate())
-                .map(|(successes, Rung { ratio: Ratio { a, b }, first_closed_step })| RungRow {
-                    successes,
-                    closes_at_epoch: turn_off_epoch.to_f64()
-                        + libm::log(*a as f64 / *b as f64) / steepness.to_f64(),
-                    first_closed_step: *first_closed_step,
-                })
-                .collect(),
-        };
+        let sigmoid = self.sigmoid();
+        let rungs = sigmoid.into_iter().flat_map(|(turn_off_epoch, steepness)| {
+            self.rungs.iter().enumerate().map(move |(successes, rung)| {
+                let Rung { ratio: Ratio { a, b }, first_closed_step } = *rung;
+                let later = libm::log(a as f64 / b as f64) / steepness.to_f64();
+                let closes_at_epoch = turn_off_epoch.to_f64() + later;
+                RungRow { successes, closes_at_epoch, first_closed_step }
+            })
+        });
         ScheduleTable {
             gate: match self.gate {
                 Gate::Never => "never",
@@ -247,7 +237,7 @@ impl Schedule {
             steepness: sigmoid.map(|it| it.1),
             steps_per_epoch: self.steps_per_epoch,
             extinct_at_step: self.extinct_at_step(),
-            rungs,
+            rungs: rungs.collect(),
             ranges: Vec::new(),
             steps: self.rows(steps).collect(),
         }

@@ -7,23 +7,20 @@
 
 mod candidate;
 mod hint;
-mod prefix;
-mod replay;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::credit::{Credit, Ratio, StepContext, Term};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::growth::{GroupSoFar, Growth, Needs};
+use crate::growth::{GroupSoFar, Growth, Needs, Prefix};
 use crate::memory::Memory;
-use crate::rollout::Step;
+use crate::rollout::{Step, StoredTrace};
 use crate::scores::Scores;
 
 pub(crate) use candidate::injecting;
 pub use candidate::{Candidate, Slot, TeacherPick, apply_gate, rollouts_to_sample};
 pub(crate) use hint::{Hints, hints};
-pub(crate) use replay::replaying;
 
 /// The next part of a group (D35).
 pub type Grow = dyn Fn(&GroupSoFar<'_>) -> Growth + Send + Sync;
@@ -191,7 +188,7 @@ pub const INJECTIONS: &[Injection] = &[
     Injection {
         name: "prefix",
         summary: "a rollout that succeeds behind 25, 50 or 75 % of the teacher's trajectory",
-        help: prefix::prefix,
+        help: prefix,
     },
     Injection {
         name: "hint",
@@ -206,13 +203,55 @@ pub const INJECTIONS: &[Injection] = &[
     Injection {
         name: "replay",
         summary: "the policy's own latest success of the same prompt",
-        help: replay::replay,
+        help: replay,
     },
 ];
 
 /// The injection of that name.
 pub fn injection(name: &str) -> Option<&'static Injection> {
     INJECTIONS.iter().find(|injection| injection.name == name)
+}
+
+/// Shares of the teacher's trajectory that are shown, in percent.
+const PERCENT: [usize; 3] = [25, 50, 75];
+
+/// A rollout behind the shortest prefix of the teacher's trajectory with which it succeeds: one rollout is sampled
+/// behind each until one succeeds. The prefix has the method's term for the teacher, what follows that for the policy.
+fn prefix() -> Help {
+    let needs = Needs { parts: 1 + PERCENT.len(), prefixes: true, ..Needs::ROLLOUTS };
+    let grow = |group: &GroupSoFar<'_>| {
+        let Some(level) = group.part.checked_sub(1) else { return Growth::once(group) };
+        match (PERCENT.get(level), group.teacher()) {
+            (Some(percent), Some(teacher)) if group.is_open && !help_succeeded(group) => {
+                Growth::behind(1, Prefix::Teacher(teacher.tokens().len() * percent / 100))
+            }
+            _ => Growth::Complete,
+        }
+    };
+    Help::needing(needs).growing(grow).entering(let_help_in)
+}
+
+/// The prompt's latest own success (D39). It has the advantage of a member of the group and the policy's term; the ratio
+/// is taken to the weights at the start of the step, as RLEP's code does: what was recorded is of older weights.
+fn replay() -> Help {
+    let help = Help::needing(Needs { memory: true, ..Needs::ROLLOUTS })
+        .remembering(|before, step, at| before.with_successes(step, at, 1))
+        .entering(|group, offer| {
+            let slot = offer.slot_in(&group);
+            let latest = offer.stored.first().map(|trace| (trace.clone(), slot));
+            replaying(group.unchanged(Intervention::OpenWithoutTeacher), latest)
+        });
+    Help { ratio: Ratio::Rescored, ..help }
+}
+
+/// The group with earlier responses, each in its slot or in front.
+pub(crate) fn replaying(
+    mixed: MixedGroup,
+    chosen: impl IntoIterator<Item = (StoredTrace, Option<usize>)>,
+) -> MixedGroup {
+    chosen.into_iter().fold(mixed, |mixed, (trace, slot)| {
+        mixed.with(|replaced| Member::Replayed { trace, replaced }, slot)
+    })
 }
 
 /// Whether a rollout with help has succeeded.
@@ -232,8 +271,6 @@ fn let_help_in(mut group: ScoredGroup, offer: &Candidate<'_>) -> MixedGroup {
     let success = group.members.iter().position(|member| is_helped(member) && member.is_success);
     let success = success.map(|index| group.members.remove(index));
     let mixed = group.unchanged(intervention).discarding(|member| !is_helped(member));
-    match success {
-        Some(member) => mixed.with(|replaced| Member::Helped { member, replaced }, slot),
-        None => mixed,
-    }
+    let Some(member) = success else { return mixed };
+    mixed.with(|replaced| Member::Helped { member, replaced }, slot)
 }

@@ -73,7 +73,7 @@ impl Own {
 
     fn grow(self, group: &GroupSoFar<'_>) -> Growth {
         match (group.part, group.teacher()) {
-            (0, Some(_)) => Growth::plain(group.size - 1),
+            (0, Some(_)) => Growth::behind(group.size - 1, Prefix::None),
             (1, Some(teacher)) => {
                 let least = self.least(group.at.step.0.saturating_sub(1));
                 let share = least + (self.high - least) * group.rng().uniform();

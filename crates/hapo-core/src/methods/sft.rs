@@ -15,7 +15,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             };
             group.members().iter().map(spans).collect()
         });
-        Ok(Method { help: Help::needing(Needs::DEMONSTRATIONS), ..method })
+        Ok(Method { help: Help::needing(Needs { parts: 0, ..Needs::ROLLOUTS }), ..method })
     },
     ..MethodEntry::NEW
 };

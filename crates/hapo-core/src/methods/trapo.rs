@@ -67,11 +67,9 @@ fn grow(group: &GroupSoFar<'_>) -> Growth {
             let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
             Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
         }
-        (Some(part), None) => Growth::plain(part.rollouts),
-        (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
-            Some(_) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
-            _ => Growth::plain(1),
-        },
+        (Some(part), None) => Growth::behind(part.rollouts, Prefix::None),
+        (None, Some(_)) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
+        (None, _) if group.part == MICRO_GROUPS.len() => Growth::behind(1, Prefix::None),
         (None, _) => Growth::Complete,
     }
 }

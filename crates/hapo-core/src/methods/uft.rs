@@ -81,8 +81,10 @@ impl Own {
         let ends = step_ends(tokens, group.ends_paragraph);
         let most = self.segments.min(ends.len());
         match self.shown(group.at.step.0, most, &mut group.rng()) {
-            None => Growth::once(group),
-            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.bound(it, &ends))),
+            Some(it) if group.part == 0 => {
+                Growth::behind(group.size, Prefix::Teacher(self.bound(it, &ends)))
+            }
+            _ => Growth::once(group),
         }
     }
 

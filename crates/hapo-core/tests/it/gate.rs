@@ -53,7 +53,7 @@ fn d3_the_paper_s_manual_thresholds_are_levels_1_3_and_5() {
         [("0.3", 1), ("0.5", 3), ("0.7", 5), ("0.100000000001", 0), ("0.2", 0), ("0.9", 7)]
     {
         let schedule = Schedule::new(&manual(gamma0, Annealing::Off), 8, 62).unwrap();
-        assert_eq!(schedule.initial_success_limit(), Some(level), "{gamma0}");
+        assert_eq!(schedule.table(0).success_limit, Some(level), "{gamma0}");
         assert_eq!(open_at(&schedule, 1_000_000), level as i32, "{gamma0}");
         assert_eq!(schedule.threshold(Step(7)), gamma0.parse::<f64>().unwrap());
     }
@@ -73,7 +73,7 @@ fn d3_annealed_manual_rungs_close_at_the_closed_form() {
 fn d4_levels_beyond_the_group_are_refused_and_the_largest_is_accepted() {
     for n in 1..=64 {
         assert_eq!(
-            Schedule::new(&derived(n - 1, Annealing::Off), n, 1).unwrap().initial_success_limit(),
+            Schedule::new(&derived(n - 1, Annealing::Off), n, 1).unwrap().table(0).success_limit,
             Some(n - 1)
         );
         let error = Schedule::new(&derived(n, Annealing::Off), n, 1).unwrap_err();
@@ -119,7 +119,7 @@ fn d4_never_and_always_are_modes_of_their_own() {
         assert_eq!((never.threshold(Step(step)), always.threshold(Step(step))), (0.0, 1.0));
     }
     assert_eq!((never.extinct_at_step(), always.extinct_at_step()), (Some(Step(1)), None));
-    assert_eq!((never.initial_success_limit(), always.initial_success_limit()), (None, None));
+    assert_eq!((never.table(0).success_limit, always.table(0).success_limit), (None, None));
 }
 
 #[test]

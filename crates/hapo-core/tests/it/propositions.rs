@@ -67,7 +67,7 @@ fn proposition_1_d3_holds_for_manual_thresholds() {
             match Schedule::new(&gate, n as usize, 1) {
                 Ok(schedule) => {
                     assert_eq!(
-                        schedule.initial_success_limit(),
+                        schedule.table(0).success_limit,
                         Some(opens as usize - 1),
                         "N {n} γ {gamma0}"
                     );

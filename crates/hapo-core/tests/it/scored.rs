@@ -137,13 +137,17 @@ fn groups_grow_as_the_papers_say() {
     };
     let half = gated("questa", json!({}));
     assert_eq!(asked(&half, 0, 3, 1), Growth::under(4, Context::Hint(1)));
-    assert_eq!(asked(&half, 0, 1, 1), Growth::plain(4), "the second hint is missing");
+    assert_eq!(
+        asked(&half, 0, 1, 1),
+        Growth::behind(4, Prefix::None),
+        "the second hint is missing"
+    );
     assert_eq!(asked(&half, 1, 3, 1), Growth::Complete);
     let quarter = gated("questa", json!({ "hint": 1 }));
     assert_eq!(asked(&quarter, 0, 3, 9), Growth::under(4, Context::Hint(0)));
 
     let prefixes = gated("prefix-rft", json!({ "low": 0.0, "high": 0.5, "steps": 10 }));
-    assert_eq!(asked(&prefixes, 0, 0, 1), Growth::plain(3));
+    assert_eq!(asked(&prefixes, 0, 0, 1), Growth::behind(3, Prefix::None));
     assert_eq!(asked(&prefixes, 1, 0, 1), Growth::behind(1, Prefix::Teacher(50)), "low = high");
     assert_eq!(asked(&prefixes, 2, 0, 1), Growth::Complete);
     let drawn = |step| match asked(&prefixes, 1, 0, step) {

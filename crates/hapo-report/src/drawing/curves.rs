@@ -36,8 +36,8 @@ impl Drawing<'_> {
         let sets = &self.sets;
         let mut curves = Vec::new();
         for (at, set) in sets.iter().enumerate() {
-            for (line, of) in figure.lines.iter().enumerate() {
-                let points = self.points(set, of.metric);
+            for (line, &(metric, label)) in figure.lines.iter().enumerate() {
+                let points = self.points(set, metric);
                 // A number that is another's under a second name, and the gate of a run that has none.
                 let is_same = |it: &Curve| it.set == at && it.points == points;
                 let has_no_gate = || set.runs.iter().all(|it| self.runs[*it].gate.is_none());
@@ -50,16 +50,16 @@ impl Drawing<'_> {
                     continue;
                 }
                 let label = if sets.len() == 1 || figure.scale == Scale::Stacked {
-                    of.label.to_owned()
+                    label.to_owned()
                 } else {
-                    format!("{}: {}", set.name, of.label)
+                    format!("{}: {label}", set.name)
                 };
                 // The metrics of one run are told apart by colour as well.
                 let is_alone = sets.len() == 1;
                 curves.push(Curve {
                     set: at,
                     runs: set.runs.clone(),
-                    metric: of.metric.to_owned(),
+                    metric: metric.to_owned(),
                     label,
                     line,
                     colour: match figure.scale {

@@ -27,7 +27,6 @@ use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of};
 use crate::problems::inputs::Inputs;
 
-/// What a resumed run needs besides weights and moments.
 pub(crate) const STATE: &str = "trainer_state/state.json";
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: [&str; 4] = [STATE, PARAMETERS, MOMENTS[0], MOMENTS[1]];

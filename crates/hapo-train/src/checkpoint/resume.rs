@@ -1,11 +1,14 @@
 //! The contents of a run folder whose run is resumed, and whether it is the same run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, if_there};
 use hapo_model::folder::broken_checkpoint;
-use hapo_run::{MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences};
+use hapo_run::{
+    MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences, recipe_entries,
+};
 
 use crate::Result;
 use crate::checkpoint::{self, TrainerState};
@@ -33,7 +36,6 @@ pub(crate) struct Found {
     pub(crate) inputs: Option<Inputs>,
 }
 
-/// The latest complete checkpoint of the same run.
 pub(crate) fn find(
     run_dir: &Path,
     recipe: &Recipe,
@@ -113,7 +115,6 @@ fn begin_again(
 }
 
 impl Found {
-    /// Refuses a run that read other things when it began.
     pub(crate) fn require_same_inputs(
         &self,
         run_dir: &Path,
@@ -157,15 +158,19 @@ pub(crate) fn require_same_recipe(
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let differences = differences(before, resolved);
-    let longer = differences.iter().any(|it| it.starts_with("steps: "));
+    let changed = changed_keys(before, resolved);
+    let longer = changed.iter().any(|it| it.key == "steps");
     let before = Recipe::parse_resolved(before, "recipe.toml").ok().filter(|_| longer);
     let schedules = before.map_or_else(Vec::new, |it| it.schedules_of_steps());
     // Without a schedule over the run, more steps are the same run.
-    if differences.len() == usize::from(longer) && schedules.is_empty() {
+    if changed.len() == usize::from(longer) && schedules.is_empty() {
         return Ok(());
     }
-    let mut differences = differences.join("; ");
+    let changed = changed.iter().map(|it| {
+        let [before, after] = it.values();
+        format!("{}: {before} → {after}", it.key)
+    });
+    let mut differences = changed.collect::<Vec<_>>().join("; ");
     if !schedules.is_empty() {
         differences += &format!(" ({} depend on steps)", schedules.join(", "));
     }
@@ -180,19 +185,17 @@ pub(crate) fn require_same_recipe(
 /// Keys on which no result depends: a run may be resumed with others.
 const OF_THE_MACHINE: [&str; 2] = ["sampling.kv_memory", "track"];
 
-/// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
+/// The keys in which two resolved recipes differ so that a run by the one is no run by the other; `recipe` for a text that
+/// is no TOML.
 pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {
-    let matters = |it: &RecipeDifference| !OF_THE_MACHINE.contains(&it.key.as_str());
-    recipe_differences(before, after).into_iter().filter(matters).collect()
-}
-
-/// The same as `key: before → after`.
-fn differences(before: &str, after: &str) -> Vec<String> {
-    let show = |it: RecipeDifference| {
-        let [before, after] = it.values();
-        format!("{}: {before} → {after}", it.key)
-    };
-    changed_keys(before, after).into_iter().map(show).collect()
+    let [before, after] = [before, after].map(|text| {
+        recipe_entries(text).unwrap_or_else(|it| {
+            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
+        })
+    });
+    let mut changed = recipe_differences(&[&before, &after]);
+    changed.retain(|it| !OF_THE_MACHINE.contains(&it.key.as_str()));
+    changed
 }
 
 #[cfg(test)]
@@ -204,12 +207,12 @@ mod tests {
         let before = "# resolved by hapo 0.1.0\nsteps = 10\n[optim]\nlr = 1e-4\n";
         let after =
             "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
-        assert_eq!(
-            differences(before, after),
-            ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
-        );
-        assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
+        let changed = changed_keys(before, after);
+        let changed: Vec<_> = changed.iter().map(|it| (&*it.key, it.values())).collect();
+        let expected = [("hapo.gate", ["absent", "\"never\""]), ("optim.lr", ["0.0001", "0.0002"])];
+        assert_eq!(changed, expected);
+        assert!(changed_keys(before, "steps = 10\noptim.lr = 1e-4").is_empty());
         let memory = "steps = 10\noptim.lr = 1e-4\nsampling.kv_memory = \"6GB\"";
-        assert!(differences(before, memory).is_empty(), "nothing depends on it");
+        assert!(changed_keys(before, memory).is_empty(), "nothing depends on it");
     }
 }

@@ -34,7 +34,6 @@ impl Start {
     }
 }
 
-/// A model folder, and why it is this one.
 pub(crate) struct HandedOn {
     pub(crate) model: String,
     pub(crate) because: String,
@@ -50,13 +49,10 @@ pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<Han
     // As its last checkpoint has it, which has checksums.
     let state = last.as_ref().map(|(_, folder)| checkpoint::state_of(folder)).transpose()?;
     let recipe = state.flatten().and_then(|it| Recipe::parse_resolved(&it.recipe, STATE).ok());
-    let best = match recipe.filter(judged) {
-        Some(recipe) => best_of(run_dir, &recipe)?,
-        None => None,
-    };
+    let best = recipe.filter(judged).map(|it| best_of(run_dir, &it)).transpose()?.flatten();
     let last = last.map(|(step, folder)| (folder, format!("step {step}, its last")));
-    let found = match (best, which) {
-        (Some((model, because)), _) => (model, because),
+    let (model, because) = match (best, which) {
+        (Some(it), _) => it,
         (None, StageCheckpoint::Best) => {
             return Err(wrong_stage(format!("stage {name} has no checkpoint with a score")));
         }
@@ -65,7 +61,6 @@ pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<Han
             wrong_stage(format!("stage {name} has no checkpoint in {run_dir}"))
         })?,
     };
-    let (model, because) = found;
     Ok(HandedOn { model, because: format!("from stage {name}: {because}") })
 }
 

@@ -50,10 +50,8 @@ impl<D: Device> Engines<'_, D> {
     ) -> Result<Vec<Sampled>> {
         self.learner.release_training_memory();
         let sampled = self.sampler.sample(self.learner.weights(), requests, settings)?;
-        match self.rescoring {
-            Some(batching) => rescored(self.learner, requests, sampled, batching),
-            None => Ok(sampled),
-        }
+        let Some(batching) = self.rescoring else { return Ok(sampled) };
+        rescored(self.learner, requests, sampled, batching)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A [`Scorer`] is another model than the one in training. It runs the forward pass of training, so that the same weights
 //! give the same bits. The price is a tape of its own with the reference's activations.
 
-use hapo_core::{TokenId, TokenScores};
+use hapo_core::TokenScores;
 use hapo_kernels::Device;
 use hapo_model::{ActivationCheckpointing, Model, PackedBatch, Tape};
 
@@ -41,7 +41,6 @@ impl<D: Device> Scorer<D> {
         Self { model, tape, micro_batch_tokens }
     }
 
-    /// Scores every request: one answer for each, in order.
     pub(crate) fn score(&mut self, requests: &[ScoreRequest]) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, self.micro_batch_tokens)
     }
@@ -63,10 +62,16 @@ pub(crate) fn score_with<D: Device>(
         for request in &left[..taken] {
             let targets = first..first + request.response.len();
             first = targets.end;
+            let mut top = Vec::new();
+            if request.top > 0 {
+                let tokens = [request.prompt, request.response].concat();
+                let scored = hapo_sampler::score(model, tape, &tokens, request.top)?;
+                top.extend(scored.into_iter().skip(request.prompt.len()).map(|it| it.top));
+            }
             scores.push(TokenScores {
                 log_probs: outputs.log_probs[targets.clone()].to_vec(),
                 entropies: outputs.entropies[targets].to_vec(),
-                top: likeliest(model, tape, request)?,
+                top,
             });
         }
         left = &left[taken..];
@@ -85,25 +90,9 @@ fn pack_first(requests: &[ScoreRequest], micro_batch_tokens: usize) -> (PackedBa
         if index > 0 && tokens > micro_batch_tokens {
             return (packed, index);
         }
-        let segment = match shared {
-            Some((_, segment)) => segment,
-            None => packed.push(request.prompt, None),
-        };
+        let segment = shared.map_or_else(|| packed.push(request.prompt, None), |it| it.1);
         prompt = Some((request.prompt, segment));
         packed.push_response(segment, request.response, request.inverse_temperature);
     }
     (packed, requests.len())
-}
-
-fn likeliest<D: Device>(
-    model: &Model<D>,
-    tape: &mut Tape<D>,
-    request: &ScoreRequest,
-) -> Result<Vec<Vec<(TokenId, f32)>>> {
-    if request.top == 0 {
-        return Ok(Vec::new());
-    }
-    let tokens = [request.prompt, request.response].concat();
-    let scored = hapo_sampler::score(model, tape, &tokens, request.top)?;
-    Ok(scored.into_iter().skip(request.prompt.len()).map(|it| it.top).collect())
 }

@@ -64,7 +64,6 @@ pub(crate) struct ServerSampler {
 type Attempt<T, E = Refusal> = Result<T, Failure<E>>;
 
 impl ServerSampler {
-    /// A sampler that asks `server`; nothing is asked yet.
     pub(crate) fn new(
         server: &str,
         section: &RolloutsSection,
@@ -192,10 +191,8 @@ impl ServerSampler {
 
     /// The completions of one prompt, without lost ones (D6).
     fn group(&self, request: &GroupRequest, settings: &SampleSettings) -> Attempt<Sampled> {
-        let completions = match request.completions {
-            0 => Vec::new(),
-            _ => self.ask(request, settings)?,
-        };
+        let asks = request.completions > 0;
+        let completions = if asks { self.ask(request, settings)? } else { Vec::new() };
         let is_whole = |it: &Completion| {
             let usable = |token: &u32| (*token as usize) < settings.usable_vocab;
             it.end != End::Lost && !it.tokens.is_empty() && it.tokens.iter().all(usable)

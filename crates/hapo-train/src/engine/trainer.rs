@@ -1,15 +1,11 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
-use std::path::Path;
-
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
-use hapo_model::folder::Checksums;
 use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Outputs, Tape, WeightsCopy};
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, score_with};
-use crate::engine::trainer_files::{ModelFiles, read_state, write_state};
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{Batching, MicroBatch, Sequence, TokenGroup, pack};
@@ -34,15 +30,6 @@ pub struct Trainer<D: Device = Cpu> {
     pub(crate) meter: Meter,
     /// Targets of the mini-batch at hand that have their gradient.
     trained: usize,
-}
-
-/// The numbers of no tokens at all. A loss is 0 where nothing has a gradient; what is measured on tokens is not there.
-pub(crate) fn no_tokens() -> Stats {
-    let mut stats = Stats::default();
-    for name in ["policy/loss", "teacher/loss", "teacher/grad_norm"] {
-        stats.total(name, Over::FirstPass, 0.0);
-    }
-    stats
 }
 
 /// The largest difference between a log-probability recorded while sampling and the trainer's.
@@ -144,7 +131,7 @@ impl<D: Device> Trainer<D> {
         mut take: impl FnMut(f32, f32),
     ) -> Result<()> {
         let picked = |group: &TokenGroup, sequence: &Sequence| {
-            wanted(group) && is_policy(sequence) && !sequence.is_moved
+            wanted(group) && !sequence.is_teacher() && !sequence.is_moved
         };
         for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
@@ -177,12 +164,16 @@ impl<D: Device> Trainer<D> {
         let divisors = loss.divisors(sequences.map(|it| (it.response.len(), &*it.spans)));
         self.gradients.clear();
         self.trained = 0;
-        let mut stats = no_tokens();
+        let mut stats = Stats::default();
+        // A loss is 0 where nothing has a gradient; what is measured on tokens is not there.
+        for name in ["policy/loss", "teacher/loss", "teacher/grad_norm"] {
+            stats.total(name, Over::FirstPass, 0.0);
+        }
         let batch = MiniBatch { loss, groups, batching, divisors };
         self.accumulate(&batch, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm()?;
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(&batch, is_policy, &mut stats)?;
+        self.accumulate(&batch, |it| !it.is_teacher(), &mut stats)?;
         Ok(stats)
     }
 
@@ -259,9 +250,7 @@ impl<D: Device> Trainer<D> {
         groups: &[TokenGroup],
         batching: Batching,
     ) -> Result<Option<f64>> {
-        let Some(mut initial) = self.initial.take() else {
-            return Ok(None);
-        };
+        let Some(mut initial) = self.initial.take() else { return Ok(None) };
         let (mut sum, mut tokens) = (0.0, 0_usize);
         let k3 = |initial, old| {
             let q = f64::from(initial) - f64::from(old);
@@ -291,22 +280,6 @@ impl<D: Device> Trainer<D> {
         let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
-
-    /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Trainer::restore`] reads.
-    pub(crate) fn save(&self, folder: &Path, files: &ModelFiles) -> Result<Checksums> {
-        write_state(folder, (&self.model, &self.moments), files)
-    }
-
-    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
-    pub fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
-        read_state(folder, (&mut self.model, &mut self.moments))?;
-        self.updates = updates;
-        Ok(())
-    }
-}
-
-fn is_policy(sequence: &Sequence) -> bool {
-    !sequence.is_teacher()
 }
 
 /// The groups of one update, and how their loss is computed.

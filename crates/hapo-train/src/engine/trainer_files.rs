@@ -13,10 +13,11 @@ use hapo_model::folder::{
     AdapterNote, CHECKSUMS, Checksums, DIFFERS, Layout, broken_checkpoint, checksums,
     write_adapter, write_file,
 };
-use hapo_model::{Dtype, Model, Moments};
+use hapo_model::{Dtype, Model};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
+use crate::engine::trainer::Trainer;
 use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
@@ -25,40 +26,77 @@ pub(crate) struct ModelFiles {
     /// Name, folder and fingerprint of the base of an adapter.
     pub(crate) base: [String; 3],
     pub(crate) dtype: Dtype,
-    /// Files of the tokenizer: name and bytes.
     pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Writes the weights as a model folder, or the adapter as PEFT's, and the trainer's buffers beside it.
-pub(crate) fn write_state<D: Device>(
-    folder: &Path,
-    (model, moments): (&Model<D>, &Moments<D>),
-    files: &ModelFiles,
-) -> Result<Checksums> {
-    let write = || {
-        let mut written = write_model(folder, model, files)?;
-        let len = model.trained_len();
-        let mut keep = |name: &str, read: &dyn Fn(usize, &mut [f32])| -> Result<()> {
-            let sum = write_file(&folder.join(name), |out| {
-                each_piece(len, read, |bytes| out.write_all(bytes))
-            })?;
-            written.insert(name.to_owned(), sum);
-            Ok(())
+impl<D: Device> Trainer<D> {
+    /// Writes the weights as a model folder, or the adapter as PEFT's, and beside it what [`Trainer::restore`] reads.
+    pub(crate) fn save(&self, folder: &Path, files: &ModelFiles) -> Result<Checksums> {
+        let (model, moments) = (&self.model, &self.moments);
+        let write = || {
+            let mut written = write_model(folder, model, files)?;
+            let len = model.trained_len();
+            let mut keep = |name: &str, read: &dyn Fn(usize, &mut [f32])| -> Result<()> {
+                let sum = write_file(&folder.join(name), |out| {
+                    each_piece(len, read, |bytes| out.write_all(bytes))
+                })?;
+                written.insert(name.to_owned(), sum);
+                Ok(())
+            };
+            // Trained weights in f32, whatever the folder's number format, and moments.
+            keep(PARAMETERS, &|at, to| model.read_trained(at, to))?;
+            for (moment, name) in MOMENTS.iter().enumerate() {
+                keep(name, &|at, to| moments.read(model.device(), moment, at, to))?;
+            }
+            Ok(written)
         };
-        // Trained weights in f32, whatever the folder's number format, and moments.
-        keep(PARAMETERS, &|at, to| model.read_trained(at, to))?;
+        let written = write();
+        // A device that failed gave numbers that are none, whatever was made of them.
+        model.device().check()?;
+        written
+    }
+
+    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates, and checks it on the way.
+    pub fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
+        let (model, moments) = (&mut self.model, &mut self.moments);
+        let (n, sums) = (model.trained_len(), checksums_of(folder)?);
+        let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
+            let mut file = open_of(folder, name)?;
+            let refuse = |problem: &str| broken_checkpoint(folder, &format!("{name}{problem}"));
+            let (mut values, mut hash) = (vec![0.0_f32; PIECE.min(n)], Sha256::new());
+            for start in (0..n).step_by(PIECE) {
+                let values = &mut values[..PIECE.min(n - start)];
+                let bytes = bytemuck::cast_slice_mut(values);
+                file.read_exact(bytes).map_err(|it| match it.kind() {
+                    ErrorKind::UnexpectedEof => {
+                        refuse(&format!(": expected {} bytes, got less", 4 * n))
+                    }
+                    _ => Refusal::io("read", &folder.join(name))(it),
+                })?;
+                hash.update(bytes);
+                turn_little_endian(values);
+                if values.iter().any(|it| !it.is_finite()) {
+                    return Err(refuse(": a number is NaN or infinite"));
+                }
+                take(start, values);
+            }
+            let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
+            if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
+        };
+        read(PARAMETERS, &mut |at, part| {
+            model.write_trained(at, part);
+        })?;
+        let device = model.device();
         for (moment, name) in MOMENTS.iter().enumerate() {
-            keep(name, &|at, to| moments.read(model.device(), moment, at, to))?;
+            read(name, &mut |at, part| moments.set(device, moment, at, part))?;
         }
-        Ok(written)
-    };
-    let written = write();
-    // A device that failed gave numbers that are none, whatever was made of them.
-    model.device().check()?;
-    written
+        device.check()?;
+        self.updates = updates;
+        Ok(())
+    }
 }
 
 /// Writes the weights as a model folder, or the adapter as PEFT's.
@@ -139,46 +177,6 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
     hex(hash.finalize())
 }
 
-/// Puts a checkpoint's weights and moments back, bit for bit, and checks them on the way.
-pub(crate) fn read_state<D: Device>(
-    folder: &Path,
-    (model, moments): (&mut Model<D>, &mut Moments<D>),
-) -> Result<()> {
-    let (n, sums) = (model.trained_len(), checksums_of(folder)?);
-    let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
-        let mut file = open_of(folder, name)?;
-        let refuse = |problem: &str| broken_checkpoint(folder, &format!("{name}{problem}"));
-        let (mut values, mut hash) = (vec![0.0_f32; PIECE.min(n)], Sha256::new());
-        for start in (0..n).step_by(PIECE) {
-            let values = &mut values[..PIECE.min(n - start)];
-            let bytes = bytemuck::cast_slice_mut(values);
-            file.read_exact(bytes).map_err(|it| match it.kind() {
-                ErrorKind::UnexpectedEof => {
-                    refuse(&format!(": expected {} bytes, got less", 4 * n))
-                }
-                _ => Refusal::io("read", &folder.join(name))(it),
-            })?;
-            hash.update(bytes);
-            turn_little_endian(values);
-            if values.iter().any(|it| !it.is_finite()) {
-                return Err(refuse(": a number is NaN or infinite"));
-            }
-            take(start, values);
-        }
-        let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
-        if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
-    };
-    read(PARAMETERS, &mut |at, part| {
-        model.write_trained(at, part);
-    })?;
-    let device = model.device();
-    for (moment, name) in MOMENTS.iter().enumerate() {
-        read(name, &mut |at, part| moments.set(device, moment, at, part))?;
-    }
-    Ok(device.check()?)
-}
-
-/// The checksums of a checkpoint's files, by their names.
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
     let missing = || broken_checkpoint(folder, &format!("{CHECKSUMS} is missing"));
     checksums(folder)?.ok_or_else(missing)

@@ -18,12 +18,6 @@ pub struct RunGrader {
     pub(crate) log: Option<RewardLog>,
 }
 
-impl RunGrader {
-    pub fn get(&self) -> &dyn Grader {
-        self.grader.as_ref()
-    }
-}
-
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
         return Err(no_reward(problem));
@@ -36,7 +30,6 @@ pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     Ok((judgement.reward(), verdict))
 }
 
-/// The refusal of a program or a server that gave no reward.
 pub(crate) fn no_reward(problem: &str) -> Refusal {
     Refusal::input(format!("the reward failed: {problem}")).hint(
         "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong",

@@ -11,7 +11,6 @@ use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer}
 use crate::Result;
 use crate::grading::graded;
 
-/// Rewards of responses, and which of them are successes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GradingPolicy {
     /// The rule for a response without its end token (D27).
@@ -20,8 +19,9 @@ pub(crate) struct GradingPolicy {
     pub(crate) success_at: f64,
     /// The reward of an answer without a verdict (D31).
     pub(crate) wrong: f64,
-    /// An unreliable grader, where a study asks for one.
-    pub(crate) noise: Option<VerdictNoise>,
+    /// Share of the verdicts that are flipped: an unreliable grader, where a study asks for one.
+    pub(crate) noise: f64,
+    pub(crate) seed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Verifier {
 impl Verifier {
     /// The same without a study's unreliable grader, which would hide what the model can do.
     pub(crate) fn reliable(&self) -> Self {
-        Self { policy: GradingPolicy { noise: None, ..self.policy }, ..self.clone() }
+        Self { policy: GradingPolicy { noise: 0.0, ..self.policy }, ..self.clone() }
     }
 
     pub(crate) fn grade(
@@ -57,8 +57,13 @@ impl Verifier {
         let completion = Completion { text: &text, truncated: !rollout.ended };
         let judgement = gold.judge_completion(completion);
         let (mut reward, mut verdict) = graded(&judgement)?;
-        if let Some(noise) = self.policy.noise {
-            verdict = noise.applied_to(verdict, counter);
+        if self.policy.noise > 0.0 {
+            if uniform(self.policy.seed, RngStream::Flip, counter) < self.policy.noise {
+                verdict = match verdict {
+                    Verdict::Correct => Verdict::Wrong,
+                    Verdict::Wrong | Verdict::Unparsable(_) => Verdict::Correct,
+                };
+            }
             reward = verdict.reward();
         }
         // The reward that a program names stands, whatever its verdict.
@@ -112,26 +117,6 @@ impl AnswerCounts {
             } else if self.parts.len() < MOST_PARTS {
                 self.parts.insert(name.clone(), (*part, 1));
             }
-        }
-    }
-}
-
-/// A grader that is wrong at random.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VerdictNoise {
-    /// Share of the verdicts that are flipped.
-    pub(crate) share: f64,
-    pub(crate) seed: u64,
-}
-
-impl VerdictNoise {
-    fn applied_to(self, verdict: Verdict, counter: RngCounter) -> Verdict {
-        if uniform(self.seed, RngStream::Flip, counter) >= self.share {
-            return verdict;
-        }
-        match verdict {
-            Verdict::Correct => Verdict::Wrong,
-            Verdict::Wrong | Verdict::Unparsable(_) => Verdict::Correct,
         }
     }
 }

@@ -45,7 +45,6 @@ pub(crate) fn init_model<D: Device>(
     Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint, hash, seconds })
 }
 
-/// The shape of `[model.init]` over a tokenizer's vocabulary.
 pub(crate) fn config_of(
     init: &InitSection,
     tokenizer: &Tokenizer,

@@ -28,7 +28,6 @@ pub(crate) struct Opened<D: Device> {
     pub(crate) base: String,
 }
 
-/// What a model is opened for.
 #[derive(Clone, Copy)]
 pub(crate) enum Use<'a> {
     /// Its weights are trained, or another adapter is added to them.
@@ -48,10 +47,7 @@ pub(crate) fn open<D: Device>(
     purpose: Use<'_>,
 ) -> Result<Opened<D>> {
     let adapter = adapter_of(path)?;
-    let base = match &adapter {
-        Some(it) => base_of(it)?,
-        None => path.to_owned(),
-    };
+    let base = adapter.as_ref().map_or_else(|| Ok(path.to_owned()), base_of)?;
     let read = |dir: &Path| match (purpose, &adapter) {
         (Use::Change, _) | (Use::Read, Some(_)) => load(dir, device, |_| context),
         (Use::Read, None) | (Use::Adapter(..), _) => load_frozen(dir, device, |_| context),

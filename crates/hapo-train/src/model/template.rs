@@ -15,17 +15,6 @@ const CHATML: &str = "chatml";
 const NONE: &str = "none";
 const IM_END: &str = "<|im_end|>";
 
-/// The template of a command line or a recipe.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TemplateRequest<'a> {
-    /// Its name, where one is given.
-    pub name: Option<&'a str>,
-    pub system: Option<&'a str>,
-    /// The text after the problem in the user's turn.
-    pub suffix: Option<&'a str>,
-}
-
-/// A template, and why it is this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenTemplate {
     pub name: String,
@@ -52,43 +41,36 @@ impl ChosenTemplate {
     /// The template of a recipe before, with the texts that are asked for in the place of its own.
     pub(crate) fn of_recipe(
         before: &DataSection,
-        asked: TemplateRequest,
+        asked: TemplateChoice,
         because: Option<&'static str>,
     ) -> Self {
         let TemplateChoice { name, system, suffix } = before.template_choice();
-        let (system, suffix) = (asked.system.or(system), asked.suffix.or(suffix));
         // The built-in corpus is written in its own and names none.
         let name = if name == AUTO { CHATML } else { name };
-        Self::new(TemplateRequest { name: None, system, suffix }, name, because)
+        let (system, suffix) = (asked.system.or(system), asked.suffix.or(suffix));
+        Self::new(TemplateChoice { name, system, suffix }, because)
     }
 
-    fn new(asked: TemplateRequest, name: &str, because: Option<&'static str>) -> Self {
+    fn new(choice: TemplateChoice, because: Option<&'static str>) -> Self {
         Self {
-            name: name.to_owned(),
-            system: asked.system.map(str::to_owned),
-            suffix: asked.suffix.map(str::to_owned),
+            name: choice.name.to_owned(),
+            system: choice.system.map(str::to_owned),
+            suffix: choice.suffix.map(str::to_owned),
             because,
         }
     }
 }
 
-impl<'a> TemplateRequest<'a> {
-    /// That of a recipe, none where it leaves it to the model.
-    pub(crate) fn of(data: &'a DataSection) -> Self {
-        let TemplateChoice { name, system, suffix } = data.template_choice();
-        Self { name: Some(name).filter(|it| *it != AUTO), system, suffix }
-    }
-}
-
-/// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, else the
+/// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, and for [`AUTO`] the
 /// one it was trained with here, else its own, else that of its tokenizer.
-pub fn template_of(asked: TemplateRequest, model: &str) -> Result<ChosenTemplate> {
-    let chosen = match asked.name {
-        Some(name) => ChosenTemplate::new(asked, name, None),
-        None if model == BUILTIN_BASE => {
-            ChosenTemplate::new(asked, CHATML, Some("the built-in task's"))
-        }
-        None => of_folder(asked, Path::new(model))?,
+pub fn template_of(asked: TemplateChoice, model: &str) -> Result<ChosenTemplate> {
+    let chosen = if asked.name != AUTO {
+        ChosenTemplate::new(asked, None)
+    } else if model == BUILTIN_BASE {
+        let because = Some("the built-in task's");
+        ChosenTemplate::new(TemplateChoice { name: CHATML, ..asked }, because)
+    } else {
+        of_folder(asked, Path::new(model))?
     };
     chosen.choice().check()?;
     Ok(chosen)
@@ -98,7 +80,7 @@ pub fn template_of(asked: TemplateRequest, model: &str) -> Result<ChosenTemplate
 /// folder that is not such a checkpoint, or whose recipe is of another version.
 pub fn trained_template(
     folder: &Path,
-    asked: TemplateRequest,
+    asked: TemplateChoice,
 ) -> Result<Option<(ChosenTemplate, String)>> {
     let Some(state) = state_of(folder)? else { return Ok(None) };
     let because = Some("which it was trained with");
@@ -107,7 +89,7 @@ pub fn trained_template(
     Ok(chosen.map(|it| (it, state.template_hash)))
 }
 
-fn of_folder(asked: TemplateRequest, folder: &Path) -> Result<ChosenTemplate> {
+fn of_folder(asked: TemplateChoice, folder: &Path) -> Result<ChosenTemplate> {
     if let Some((trained, _)) = trained_template(folder, asked)? {
         return Ok(trained);
     }
@@ -117,7 +99,7 @@ fn of_folder(asked: TemplateRequest, folder: &Path) -> Result<ChosenTemplate> {
 }
 
 fn of_files(
-    asked: TemplateRequest,
+    asked: TemplateChoice,
     files: &[(&'static str, Vec<u8>)],
     folder: &Path,
     tokenizer: impl FnOnce() -> Result<Tokenizer>,
@@ -129,7 +111,7 @@ fn of_files(
     } else {
         (NONE, "as the model has none of its own")
     };
-    Ok(ChosenTemplate::new(asked, name, Some(because)))
+    Ok(ChosenTemplate::new(TemplateChoice { name, ..asked }, Some(because)))
 }
 
 /// The template of a recipe's prompts, whose model is looked for only where the template depends on it.
@@ -137,13 +119,13 @@ pub(crate) fn template_of_recipe(
     recipe: &Recipe,
     model: &dyn Fn() -> Result<ModelSource>,
 ) -> Result<ChosenTemplate> {
-    let asked = TemplateRequest::of(&recipe.data);
-    if asked.name.is_some() {
+    let asked = recipe.data.template_choice();
+    if asked.name != AUTO {
         return template_of(asked, BUILTIN_BASE);
     }
     if recipe.data.train == DataSource::Corpus {
         // Its documents are written in it.
-        return Ok(ChosenTemplate::new(TemplateRequest::default(), CHATML, None));
+        return Ok(ChosenTemplate::new(TemplateChoice::named(CHATML), None));
     }
     match model()? {
         ModelSource::Folder(path) => template_of(asked, &path),

@@ -23,10 +23,8 @@ impl<'a> EarlyStopping<'a> {
     /// The rule of a recipe, after its start and the steps of `history`. `None` for a run without evaluations.
     pub(crate) fn of(recipe: &'a Recipe, start: Option<&Value>, history: &[Value]) -> Option<Self> {
         let limit = recipe.eval.as_ref()?.patience;
-        let (metric, sign) = match recipe.best_metric() {
-            best if best.0.starts_with("eval/") => best,
-            _ => ("eval/avg@k", 1.0),
-        };
+        let best = Some(recipe.best_metric()).filter(|it| it.0.starts_with("eval/"));
+        let (metric, sign) = best.unwrap_or(("eval/avg@k", 1.0));
         let mut it = Self { metric, sign, limit, best: None, since: 0 };
         for line in start.into_iter().chain(history) {
             it.add(&logged(line));
@@ -36,9 +34,7 @@ impl<'a> EarlyStopping<'a> {
 
     /// Looks at the numbers of a step; whether it was evaluated as the best so far.
     pub(crate) fn add(&mut self, number: &impl Fn(&str) -> Option<f64>) -> bool {
-        let Some(value) = number(self.metric).map(|it| it * self.sign) else {
-            return false;
-        };
+        let Some(value) = number(self.metric).map(|it| it * self.sign) else { return false };
         if self.best.is_none_or(|best| value > best) {
             (self.best, self.since) = (Some(value), 0);
         } else {

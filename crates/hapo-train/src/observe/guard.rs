@@ -22,7 +22,6 @@ pub(crate) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// A guard that has seen the steps of `history`.
     pub(crate) fn new(settings: &'a GuardSection, history: &[serde_json::Value]) -> Self {
         let mut guard = Self { settings, steps: 0, first_entropy: (0.0, 0), last: VecDeque::new() };
         for line in history {
@@ -39,9 +38,7 @@ impl<'a> Guard<'a> {
 
     fn see(&mut self, numbers: [Option<f64>; 3]) -> Option<String> {
         // Imitation logs no β and no entropy; nothing is watched there.
-        let [Some(beta), Some(entropy), Some(grad_norm)] = numbers else {
-            return None;
-        };
+        let [Some(beta), Some(entropy), Some(grad_norm)] = numbers else { return None };
         let window = self.settings.window;
         self.steps += 1;
         if self.steps <= self.settings.warmup {

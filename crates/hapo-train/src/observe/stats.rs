@@ -14,7 +14,6 @@ pub enum Over {
     AllPasses,
 }
 
-/// How a number is put together from its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     /// A sum over tokens by their number.
@@ -102,10 +101,8 @@ impl Stats {
 
     /// The denominator of the mean `name`; 0 for any other number.
     pub fn count(&self, name: &str) -> usize {
-        match self.find(name) {
-            Some(Value::Mean { count, .. }) => count,
-            _ => 0,
-        }
+        let Some(Value::Mean { count, .. }) = self.find(name) else { return 0 };
+        count
     }
 
     /// The numbers in the order in which their names came first.

@@ -9,8 +9,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::unix_seconds;
 use crate::Result;
 use hapo_core::Refusal;
 use hapo_run::{Metrics, recipe_entries, recipe_value};
@@ -24,7 +24,7 @@ pub(crate) struct Events {
 impl Events {
     /// Begins an event file for a run that has done `steps_done` steps by a resolved recipe.
     pub(crate) fn open(run_dir: &Path, steps_done: u64, recipe: &str) -> Result<Self> {
-        let seconds = now() as u64;
+        let seconds = unix_seconds() as u64;
         // Names sort by age; two starts within a second need different ones.
         let path = (0..1000)
             .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
@@ -63,16 +63,12 @@ impl Events {
     /// Appends an `Event { wall_time, step, .. }` with one more field.
     fn write(&mut self, step: u64, field: u8, bytes: &[u8]) -> Result<()> {
         let mut event = vec![0x09];
-        event.extend(now().to_le_bytes());
+        event.extend(unix_seconds().to_le_bytes());
         event.push(0x10);
         varint(&mut event, step);
         event.extend(message(&[(field, bytes)]));
         self.file.write_all(&record(&event)).map_err(Refusal::io("write", &self.path))
     }
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64())
 }
 
 /// `Summary { value: [{ tag, metadata: { plugin_data: { plugin_name, content } }, tensor }] }`.

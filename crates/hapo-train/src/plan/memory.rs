@@ -50,9 +50,7 @@ impl Sampling {
     }
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
-        let Some(eval) = recipe.eval.as_ref() else {
-            return Vec::new();
-        };
+        let Some(eval) = recipe.eval.as_ref() else { return Vec::new() };
         let problems = match sets {
             Some(sets) => {
                 sets.iter().map(|it| it.dataset.examples.len().min(eval.problems)).collect()
@@ -98,14 +96,6 @@ impl Sampling {
             generation,
         }
     }
-
-    /// The same with as many sequences as a cache of `tokens` tokens holds at these mean lengths.
-    fn at_once(self, tokens: usize, lengths: Lengths) -> Self {
-        let pages = |tokens: f64| KvCache::<Cpu>::cost(tokens.ceil() as usize) as f64;
-        let one = pages(lengths.response) + pages(lengths.prompt) / self.completions.max(1) as f64;
-        let held = (tokens as f64 / one.max(1.0)) as usize;
-        Self { sequences: self.sequences.min(held.max(1)), ..self }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -118,7 +108,13 @@ struct SampledMemory {
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
 pub(super) fn at_once(all: Vec<Sampling>, of: Workload, lengths: Lengths) -> Vec<Sampling> {
     let free = free_to_sample(&parts_beside_sampling(of), of.device);
-    all.into_iter().map(|it| it.at_once(it.memory(of, free).tokens, lengths)).collect()
+    let pages = |tokens: f64| KvCache::<Cpu>::cost(tokens.ceil() as usize) as f64;
+    let at_once = |it: Sampling| {
+        let one = pages(lengths.response) + pages(lengths.prompt) / it.completions.max(1) as f64;
+        let held = (it.memory(of, free).tokens as f64 / one.max(1.0)) as usize;
+        Sampling { sequences: it.sequences.min(held.max(1)), ..it }
+    };
+    all.into_iter().map(at_once).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the
@@ -295,7 +291,6 @@ fn purpose(recipe: &Recipe) -> Held {
     }
 }
 
-/// The rank of the recipe's adapter; 0 without one.
 fn rank(recipe: &Recipe) -> usize {
     recipe.lora.as_ref().map_or(0, |it| it.rank)
 }
@@ -307,13 +302,12 @@ pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
 }
 
 /// Bytes of all weights that are read to decode a token.
-pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
+pub(super) fn weight_bytes(of: Workload) -> u64 {
+    let Workload { recipe, config, device, .. } = of;
     let counting = Counting::new(device.caps());
     let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
         let base = model.copy_trained()?.bytes();
-        let Some(lora) = recipe.lora.as_ref() else {
-            return Ok(base);
-        };
+        let Some(lora) = recipe.lora.as_ref() else { return Ok(base) };
         model.add_adapter(lora.shape())?;
         Ok(base + model.copy_trained()?.bytes())
     });
@@ -322,9 +316,7 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
 
 /// True if the model is a folder whose configuration says bf16.
 fn is_bf16(recipe: &Recipe) -> bool {
-    let ModelSource::Folder(path) = recipe.model() else {
-        return false;
-    };
+    let ModelSource::Folder(path) = recipe.model() else { return false };
     let parsed = hapo_model::folder::read_config(std::path::Path::new(path));
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }

@@ -8,7 +8,6 @@
 
 mod device;
 mod memory;
-mod record;
 pub(crate) mod run_plan;
 mod work;
 
@@ -125,29 +124,25 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 
 /// The shape of a recipe's model where it was found.
 pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
-    let config = shape_of(recipe, model)?;
+    let context = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
+    let config = match model {
+        ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context)?,
+        ModelSource::Folder(path) => {
+            let adapter = if path == BUILTIN_BASE { None } else { lora::adapter_of(path)? };
+            let base = adapter.map(|it| lora::base_of(&it)).transpose()?;
+            match base.as_deref().unwrap_or(path) {
+                BUILTIN_BASE => crate::model::builtin::config()?,
+                folder => hapo_model::folder::read_config(std::path::Path::new(folder))?.config,
+            }
+        }
+        ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
+    };
     config.check()?;
     if let Some(lora) = recipe.lora.as_ref() {
         let anywhere = DeviceCaps::cpu(recipe.compute, 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
     }
     Ok(config)
-}
-
-fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
-    let context = recipe.data.max_prompt_tokens + recipe.sampling.max_new_tokens;
-    match model {
-        ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
-        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::model::builtin::config(),
-        ModelSource::Folder(path) => {
-            let base = lora::adapter_of(path)?.map(|it| lora::base_of(&it)).transpose()?;
-            match base.as_deref().unwrap_or(path) {
-                BUILTIN_BASE => crate::model::builtin::config(),
-                folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
-            }
-        }
-        ModelSource::Stage(name, _) => Err(of_another_recipe(name)),
-    }
 }
 
 /// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.
@@ -160,11 +155,9 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     changes.sort_by_key(|it| it.total_bytes);
     let of_step = Sampling::of_step(recipe).into_iter().collect();
     let of_step = at_once(of_step, of, lengths).pop();
-    let weights = memory::weight_bytes(recipe, config, device);
-    let sampling = of_step
-        .map(|it| SamplingWork::of(it, config, device, weights, lengths))
-        .unwrap_or_default();
-    let training = TrainingWork::of(recipe, config, device, lengths);
+    let weights = memory::weight_bytes(of);
+    let sampling = of_step.map(|it| SamplingWork::of(it, of, weights, lengths)).unwrap_or_default();
+    let training = TrainingWork::of(of, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
     Estimate {
         name: recipe.name().to_owned(),
@@ -205,16 +198,16 @@ impl Estimate {
 }
 
 fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
-    let Workload { recipe, eval_sets, config, device } = of;
+    let Workload { recipe, eval_sets, device, .. } = of;
     let eval = recipe.eval.as_ref()?;
     // A mean below the limit of a response is taken for completions too.
     let longest = recipe.sampling.max_new_tokens as f64;
     let limit = recipe.eval_max_tokens() as f64;
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
-    let weights = memory::weight_bytes(recipe, config, device);
+    let weights = memory::weight_bytes(of);
     let lengths = Lengths { response, ..lengths };
     let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
-    let of_set = |it: &Sampling| SamplingWork::of(*it, config, device, weights, lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, of, weights, lengths);
     let work: Vec<SamplingWork> = sets.iter().map(of_set).collect();
     Some(Evaluation {
         // There is one after the last step as well.
@@ -231,7 +224,6 @@ fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
     trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
 }
 
-/// Checkpoints on the disk at once.
 fn checkpoints(recipe: &Recipe) -> u64 {
     let it = &recipe.checkpoint;
     let made = match it.every {

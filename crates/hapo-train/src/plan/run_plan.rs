@@ -3,24 +3,26 @@
 //! The settings that a recipe leaves to the model depend on the recipe and on the model's folder alone, never on the machine, so
 //! that a seed means the same run everywhere. A run that is resumed keeps what it settled when it began.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapo_core::{Refusal, Step};
+use hapo_core::{Refusal, Step, found_at};
 use hapo_kernels::AdamW;
 use hapo_net::reward::{Answers, OwnReward, RewardSettings};
+use hapo_run::RunFolder;
 use hapo_verify::Extracting;
+use serde_json::Value;
 
 use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
 use crate::grading::RunGrader;
-use crate::grading::verifier::{GradingPolicy, VerdictNoise};
-use crate::model::template::{ChosenTemplate, TemplateRequest, template_of_recipe};
+use crate::grading::verifier::GradingPolicy;
+use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::pack::Batching;
-use crate::plan::record::injections_of;
 use crate::plan::{config_of_model, micro_batch_tokens};
-use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
+use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe, refused_recipe};
 
 /// The model, the data and the reward of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +118,7 @@ impl RunPlan {
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
             Some(before) if recipe.data.template == AUTO && before.data.template != AUTO => {
-                ChosenTemplate::of_recipe(&before.data, TemplateRequest::of(&recipe.data), None)
+                ChosenTemplate::of_recipe(&before.data, recipe.data.template_choice(), None)
             }
             _ => template_of_recipe(recipe, &model)?,
         };
@@ -147,7 +149,6 @@ impl RunPlan {
         &self.template
     }
 
-    /// The recipe as the run folder keeps it.
     pub(crate) fn resolved(&self, build: &str) -> String {
         format!("# resolved by {build}\n{}", self.recipe.resolved())
     }
@@ -192,13 +193,13 @@ impl RunPlan {
     }
 
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
-        let (data, seed) = (&self.recipe.data, self.recipe.seed);
-        let share = data.verdict_noise;
+        let (data, reward) = (&self.recipe.data, &self.recipe.reward);
         GradingPolicy {
             truncated: data.truncated,
-            success_at: self.recipe.reward.success_at,
-            wrong: self.recipe.reward.wrong,
-            noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+            success_at: reward.success_at,
+            wrong: reward.wrong,
+            noise: data.verdict_noise,
+            seed: self.recipe.seed,
         }
     }
 
@@ -252,4 +253,45 @@ impl RunPlan {
             gradient_scale: 1.0,
         }
     }
+}
+
+const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups/all_solved"];
+
+/// The injections in each step of the run that `hapo.record` names; none where the gate reads none.
+///
+/// # Errors
+/// A file that cannot be read, or that does not say them for every step of the recipe.
+fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
+    let hapo = recipe.hapo.as_ref();
+    let Some(hapo) = hapo.filter(|it| it.gate.reads.contains(&"record")) else {
+        return Ok([].into());
+    };
+    let path = Path::new(&hapo.record);
+    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
+    let path = if is_dir { RunFolder(path).metrics() } else { path.to_owned() };
+    let refused = |problem: String| {
+        let problem = format!("{}: {problem}", path.display());
+        let hint = "name the folder of a run of at least as many steps, or its metrics.jsonl";
+        refused_recipe(recipe.name(), "hapo.record", problem, hint)
+    };
+    let text = std::fs::read_to_string(&path).map_err(|it| refused(it.to_string()))?;
+    let mut injections = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let at_line = |problem: String| refused(format!("line {}: {problem}", number + 1));
+        let line: Value = serde_json::from_str(line).map_err(|it| at_line(it.to_string()))?;
+        let of = |name: &str| {
+            let number = line.get(name).and_then(Value::as_f64);
+            number.ok_or_else(|| at_line(format!("expected a number `{name}`")))
+        };
+        let step = of("step")? as u64;
+        // What is measured before the first step is no step.
+        if step > 0 {
+            let groups = GROUPS.iter().map(|it| of(it)).sum::<Result<f64>>()?;
+            injections.insert(step, (of("gate/beta")? * groups).round() as u64);
+        }
+    }
+    let missing =
+        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps));
+    let of_step = |step: u64| injections.get(&step).copied().ok_or_else(|| missing(step));
+    (1..=recipe.steps).map(of_step).collect()
 }

@@ -5,7 +5,6 @@ use hapo_model::{ActivationCheckpointing, Config, flops, keeps_logits, kv_bytes_
 
 use super::memory::{Sampling, checkpointing, kv_format, mini_batch, rows_of, trained_bytes};
 use super::{DeviceSpec, Lengths, Workload};
-use crate::recipe::Recipe;
 
 /// Share of the rate of products that attention on the tensor cores reaches.
 const TILES_SHARE: f64 = 0.5;
@@ -70,15 +69,8 @@ pub(super) struct SamplingWork {
 }
 
 impl SamplingWork {
-    /// `weights` is the bytes of all weights.
-    pub(super) fn of(
-        it: Sampling,
-        config: &Config,
-        device: &DeviceSpec,
-        weights: u64,
-        at: Lengths,
-    ) -> Self {
-        let Lengths { prompt, response } = at;
+    pub(super) fn of(it: Sampling, of: Workload, weights: u64, at: Lengths) -> Self {
+        let (Workload { config, device, .. }, Lengths { prompt, response }) = (of, at);
         let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
         let tokens = responses * response;
         // A token attends to what is before it: half of its own segment on average.
@@ -113,7 +105,8 @@ pub(super) struct TrainingWork {
 }
 
 impl TrainingWork {
-    pub(super) fn of(recipe: &Recipe, config: &Config, device: &DeviceSpec, at: Lengths) -> Self {
+    pub(super) fn of(of: Workload, at: Lengths) -> Self {
+        let Workload { recipe, config, device, .. } = of;
         let Lengths { prompt, response } = at;
         let prompts = recipe.sampling.prompts_per_step as f64;
         let members =
@@ -132,7 +125,7 @@ impl TrainingWork {
         let sweeps = if recipe.lora.is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
-        let settled = checkpointing(Workload::new(recipe, config, device));
+        let settled = checkpointing(Workload { eval_sets: None, ..of });
         if settled == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }

@@ -84,7 +84,6 @@ impl Inputs {
     }
 }
 
-/// Hashes of a run's rows, row by row.
 #[derive(Default)]
 pub(crate) struct RowHashes {
     prompts: Sha256,
@@ -93,14 +92,17 @@ pub(crate) struct RowHashes {
 }
 
 impl RowHashes {
-    /// Adds a row with all its gold answers.
+    /// Adds a row with all its gold answers and hints.
     pub(crate) fn add<'a>(
         &mut self,
         prompt: &[u32],
         golds: impl Iterator<Item = &'a str>,
         teachers: &[TeacherTrajectory],
+        hints: &[Vec<u32>],
     ) {
-        add_tokens(&mut self.prompts, Some(prompt));
+        for it in [prompt].into_iter().chain(hints.iter().map(Vec::as_slice)) {
+            add_tokens(&mut self.prompts, Some(it));
+        }
         let golds: Vec<&str> = golds.collect();
         self.answers.update((golds.len() as u64).to_le_bytes());
         for it in golds {
@@ -112,10 +114,6 @@ impl RowHashes {
         for it in teachers.iter().skip(1) {
             add_tokens(&mut self.teachers, Some(it.tokens()));
         }
-    }
-
-    pub(crate) fn add_hint(&mut self, prompt: &[u32]) {
-        add_tokens(&mut self.prompts, Some(prompt));
     }
 
     pub(crate) fn finish(self) -> Inputs {
@@ -159,7 +157,7 @@ mod tests {
         let row = |golds: &[&[&str]]| {
             let mut it = RowHashes::default();
             for golds in golds {
-                it.add(&[1, 2], golds.iter().copied(), &[]);
+                it.add(&[1, 2], golds.iter().copied(), &[], &[]);
             }
             it.finish()
         };

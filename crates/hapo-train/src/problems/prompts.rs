@@ -182,8 +182,7 @@ impl PromptTable {
                 teachers,
                 hints,
             };
-            hashes.add(&prompt.tokens, example.golds(), &prompt.teachers);
-            prompt.hints.iter().for_each(|it| hashes.add_hint(it));
+            hashes.add(&prompt.tokens, example.golds(), &prompt.teachers, &prompt.hints);
             prompts.push(prompt);
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
@@ -224,12 +223,6 @@ impl PromptTable {
 
     pub(crate) fn is_graded(&self) -> bool {
         self.prompts.iter().all(|it| it.gold.is_some())
-    }
-
-    /// Keeps the prompts that have a teacher: what imitation trains on.
-    pub fn with_teacher(mut self) -> Self {
-        self.prompts.retain(|it| it.teacher().is_some());
-        self
     }
 }
 
@@ -321,13 +314,7 @@ fn admit_teachers(
         most: limits.traces,
     };
     let admission = hapo_data::admit(dataset, rule, grade, encode);
-    if let Some(it) = grading_failed {
-        return Err(it);
-    }
-    match encoding_failed.into_inner() {
-        Some(it) => Err(it),
-        None => Ok(admission),
-    }
+    grading_failed.or(encoding_failed.into_inner()).map_or(Ok(admission), Err)
 }
 
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
@@ -399,13 +386,9 @@ pub struct ReadAs<'a> {
 /// Reads a data set; bad rows are errors that name the first of them, and so is a part of the question that is not read.
 pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
     let loaded = load_files(std::slice::from_ref(&path.to_owned()), read_as)?;
-    match loaded.unread.not_whole(&path.display().to_string()) {
-        Some(refusal) => Err(refusal),
-        None => Ok(loaded.dataset),
-    }
+    loaded.unread.not_whole(&path.display().to_string()).map_or(Ok(loaded.dataset), Err)
 }
 
-/// Reads several data sets, one after the other.
 pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
     let (columns, drop) = (read_as.columns.cloned(), read_as.drop.to_vec());
     let rows = hapo_data::open_all(paths, &Reading { columns, drop, ..Reading::default() })?;

@@ -17,29 +17,20 @@ use crate::recipe::{DataSource, Recipe, levels};
 
 pub(crate) enum Source {
     Prompts {
-        table: PromptTable,
+        table: Box<PromptTable>,
         order: Order,
-    },
-    Demonstrations {
-        table: PromptTable,
-        order: Order,
+        /// True if their demonstrations are imitated, and nothing is sampled.
+        imitates: bool,
     },
     /// Documents that are made as they are needed, `per_step` of them in a step.
-    Corpus {
-        corpus: Corpus,
-        per_step: u64,
-    },
+    Corpus { corpus: Corpus, per_step: u64 },
 }
 
 impl Source {
     /// The prompts and their order, sampled or not. Is `None` for the corpus.
     pub(crate) fn prompts(&self) -> Option<(&PromptTable, Order)> {
-        match self {
-            Self::Prompts { table, order } | Self::Demonstrations { table, order } => {
-                Some((table, *order))
-            }
-            Self::Corpus { .. } => None,
-        }
+        let Self::Prompts { table, order, .. } = self else { return None };
+        Some((table, *order))
     }
 
     /// Steps in one pass over the prompts. Is `None` for the corpus, which has no end.
@@ -60,8 +51,8 @@ impl Source {
         step: Step,
     ) -> Result<Option<Vec<TokenGroup>>> {
         match self {
-            Self::Prompts { .. } => Ok(None),
-            Self::Demonstrations { table, order } => {
+            Self::Prompts { imitates: false, .. } => Ok(None),
+            Self::Prompts { table, order, .. } => {
                 let prompts = table.at(&order.of_step(step.0));
                 Ok(Some(prompts.into_iter().map(demonstration).collect()))
             }
@@ -75,13 +66,10 @@ impl Source {
     }
 
     pub(crate) fn warnings(&self, wants_teacher: bool) -> Vec<String> {
-        let Some((table, _)) = self.prompts() else {
-            return Vec::new();
-        };
+        let Some((table, _)) = self.prompts() else { return Vec::new() };
         let (refused, copies) = (&table.refused_teachers, table.copies);
         let mut all = Vec::new();
-        let imitates = matches!(self, Self::Demonstrations { .. });
-        let uses_teachers = wants_teacher || imitates;
+        let uses_teachers = wants_teacher || matches!(self, Self::Prompts { imitates: true, .. });
         all.extend(table.unread.not_whole("the data").map(|it| match it.how_to_mend() {
             Some(hint) => format!("{it}: {hint}"),
             None => it.to_string(),
@@ -148,7 +136,6 @@ pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
-/// A document of the built-in corpus as a group of its own.
 fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
     Ok(single(
         chat_format.tokenizer.encode_prompt(&document.prompt)?,
@@ -236,7 +223,7 @@ pub(crate) fn load_source(
     let samples = recipe.method().samples();
     let without = if samples { String::new() } else { without_teacher(&table) };
     if !samples {
-        table = table.with_teacher();
+        table.prompts.retain(|it| it.teacher().is_some());
     }
     let order = Order {
         seed: recipe.seed,
@@ -263,9 +250,5 @@ pub(crate) fn load_source(
             "lower sampling.prompts_per_step or add data"
         }));
     }
-    Ok(if samples {
-        Source::Prompts { table, order }
-    } else {
-        Source::Demonstrations { table, order }
-    })
+    Ok(Source::Prompts { table: Box::new(table), order, imitates: !samples })
 }

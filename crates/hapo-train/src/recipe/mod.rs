@@ -5,7 +5,6 @@ mod keys;
 mod range;
 mod registered;
 mod rules;
-mod schema;
 mod sections;
 mod text;
 mod unused_keys;
@@ -29,10 +28,9 @@ use text::{Document, refused};
 use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
-pub use keys::{KeyEntry, key_entries, register_method};
+pub use keys::{KeyEntry, key_entries, register_method, schema};
 pub use range::Range;
 pub use registered::BuildMethod;
-pub use schema::schema;
 pub use sections::{
     CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
     LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
@@ -140,16 +138,8 @@ impl Recipe {
         overrides: &Overrides,
     ) -> Result<Vec<Self>> {
         let documents = text::documents(text, origin, overrides)?;
-        let all = Self::of_documents(&documents, name)?;
-        if !overrides.of_many {
-            refuse_idle(&documents, &all)?;
-        }
-        Ok(all)
-    }
-
-    fn of_documents(documents: &[(Option<String>, Document)], name: &str) -> Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(documents.len());
-        for (stage, document) in documents {
+        for (stage, document) in &documents {
             let recipe = Self::of_document(document, name, stage.clone())?;
             let models =
                 [("model.path", Some(&recipe.model)), ("reference.path", recipe.reference())];
@@ -170,16 +160,17 @@ impl Recipe {
             }
             all.push(recipe);
         }
+        if !overrides.of_many {
+            refuse_idle(&documents, &all)?;
+        }
         Ok(all)
     }
 
     /// The recipe that a run folder or checkpoint keeps.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
         let documents = text::documents(text, origin, &Overrides::default())?;
-        match documents.as_slice() {
-            [(stage, document)] => Self::of_document(document, "run", stage.clone()),
-            _ => Err(several_stages(origin)),
-        }
+        let [(stage, document)] = &documents[..] else { return Err(several_stages(origin)) };
+        Self::of_document(document, "run", stage.clone())
     }
 
     fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
@@ -234,7 +225,6 @@ impl Recipe {
         toml::to_string(&self.table()).expect("a recipe is plain data")
     }
 
-    /// The text of several stages, with every key in its stage.
     pub(crate) fn stages_text(stages: &[Self]) -> String {
         let tables = stages.iter().map(|stage| Value::Table(stage.table())).collect();
         let text = toml::to_string(&Table::from_iter([("stage".to_owned(), Value::Array(tables))]));
@@ -246,9 +236,8 @@ impl Recipe {
         let optim = &self.optim;
         let last_look_counts =
             |eval: &EvalSection| eval.patience > 0 && !self.steps.is_multiple_of(eval.every);
-        let gate_reads = |key: &str| {
-            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads.contains(&key))
-        };
+        let gate_reads =
+            |key: &str| self.settings.hapo.as_ref().is_some_and(|it| it.gate.reads.contains(&key));
         let keys = [
             ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
             ("optim.warmup", optim.warmup > 0.0),
@@ -269,7 +258,6 @@ impl Recipe {
     }
 }
 
-/// The settings without the keys that are not read.
 fn without(settings: &Settings, idle: &[Idle]) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
     for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {
@@ -350,7 +338,7 @@ impl Recipe {
     }
 
     pub fn injection(&self) -> &'static Injection {
-        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection.0)
+        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection)
     }
 
     /// Where hints come from; none where none are shown.
@@ -370,10 +358,6 @@ impl Recipe {
     /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
         hapo_net::reward::is_own(&self.data.grader)
-    }
-
-    pub fn decoding(&self) -> Decoding {
-        decoding(&self.settings.sampling)
     }
 
     pub fn model(&self) -> &ModelSource {
@@ -450,13 +434,10 @@ pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
     rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(&it))
 }
 
-fn decoding(sampling: &SamplingSection) -> Decoding {
-    Decoding::Sample {
-        temperature: sampling.temperature as f32,
-        truncation: Truncation {
-            top_k: sampling.top_k,
-            top_p: sampling.top_p as f32,
-            min_p: sampling.min_p as f32,
-        },
+impl SamplingSection {
+    pub fn decoding(&self) -> Decoding {
+        let (top_p, min_p) = (self.top_p as f32, self.min_p as f32);
+        let truncation = Truncation { top_k: self.top_k, top_p, min_p };
+        Decoding::Sample { temperature: self.temperature as f32, truncation }
     }
 }

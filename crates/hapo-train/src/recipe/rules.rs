@@ -5,7 +5,7 @@ use std::fmt::Display;
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
     Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Refusal, Schedule,
-    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule, is_among,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -19,7 +19,7 @@ use super::sections::{
 use super::text::{find, refused};
 use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
-use super::{ModelSource, StageCheckpoint, decoding};
+use super::{ModelSource, StageCheckpoint};
 
 type Checked<T = ()> = Result<T, Refusal>;
 
@@ -49,7 +49,6 @@ fn refuse_if(is_bad: bool, key: &str, what: impl Into<String>, hint: &str) -> Ch
     if is_bad { Err(refused(key, what.into(), hint.to_owned())) } else { Ok(()) }
 }
 
-/// Which rewards are successes, and what an answer without a verdict is worth.
 fn check_reward(it: &Settings) -> Checked {
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
     if hapo_net::reward::is_own(&it.data.grader) {
@@ -65,7 +64,7 @@ fn check_reward(it: &Settings) -> Checked {
 }
 
 fn check_sampling(it: &Settings) -> Checked {
-    decoding(&it.sampling).check().map_err(|it| {
+    it.sampling.decoding().check().map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
         refused(&format!("sampling.{}", it.field), what, "`hapo recipe` lists every key")
     })?;
@@ -96,7 +95,6 @@ fn check_rollouts(it: &Settings) -> Checked {
     refuse_if(by_sequence && correction.kind.is_by_token(), "rollouts.correction", what, hint)
 }
 
-/// The names that data are chosen by, and the built-in task's settings.
 fn check_data(it: &Settings) -> Checked {
     let data = &it.data;
     let names = |it: &dyn Display, key: &str, list: &str| {
@@ -114,7 +112,6 @@ fn check_data(it: &Settings) -> Checked {
     levels(&data.levels).map(drop)
 }
 
-/// The run's name, which is a folder's, and that of the metric that chooses a checkpoint.
 fn check_names(it: &Settings) -> Checked {
     let name = it.name.as_deref().unwrap_or("run");
     let plain = !name.is_empty()
@@ -130,8 +127,9 @@ fn check_names(it: &Settings) -> Checked {
     let is_missing = best == "policy/kl_to_initial" && it.metrics.kl_every == 0;
     let what = format!("`{best}` is only measured with metrics.kl_every");
     refuse(is_missing, what, "set metrics.kl_every")?;
-    let is_one = best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS);
-    let hint = did_you_mean(best, METRICS, "", "docs/metrics.md lists them");
+    let is_one = best.is_empty() || is_among(METRICS, best) || best.starts_with(REWARD_PARTS);
+    let known: Vec<&str> = METRICS.split(' ').collect();
+    let hint = did_you_mean(best, &known, "", "docs/metrics.md lists them");
     refuse(!is_one, format!("expected the name of a metric, got `{best}`"), &hint)
 }
 
@@ -213,9 +211,9 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
 
 fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
     let Some(entry) = it.method.entry() else {
-        let name = it.method.name();
-        let registered = registered(name).expect("the recipe's method is known");
-        return (registered.build)(registered.name, own).map_err(|(key, problem)| {
+        let registered = registered(it.method.name());
+        let (name, build) = registered.expect("the recipe's method is known");
+        return build(name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
             let hint = "the method's own settings are those it was registered with";
             refused(&key, problem, hint)
@@ -247,10 +245,8 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
 pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
-    let needs = match &it.hapo {
-        Some(hapo) => (hapo.injection.0.help)().needs,
-        None => method.needs(),
-    };
+    let injected = it.hapo.as_ref().map(|it| (it.injection.help)().needs);
+    let needs = injected.unwrap_or_else(|| method.needs());
     match it.teacher.pick {
         TeacherPick::First => needs,
         TeacherPick::Random | TeacherPick::Shortest => Needs { traces: usize::MAX, ..needs },
@@ -278,7 +274,7 @@ pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<Mod
         _ => {
             let what = match (needs.reference, &it.hapo) {
                 (true, Some(hapo)) => {
-                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name)
+                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.name)
                 }
                 (true, None) => format!("method = \"{}\" needs a second model", method.name),
                 (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
@@ -299,15 +295,12 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-/// The gate, its slot rule and what enters; `None` for the bare method.
 pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate>> {
-    let Some(hapo) = &it.hapo else {
-        return Ok(None);
-    };
+    let Some(hapo) = &it.hapo else { return Ok(None) };
     if !method.plan.can_be_gated && !method.is_plain_host() {
         return Err(not_gateable(method));
     }
-    let (rule, injection) = (hapo.gate.0, hapo.injection.0);
+    let (rule, injection) = (hapo.gate, hapo.injection);
     let is_annealed = rule.reads.contains(&"annealing");
     let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
     let gate = (rule.table)(threshold_of(hapo)?, annealing);
@@ -340,9 +333,8 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     Ok(Some(HapoGate { rule, gate, settings, slot, injection, teacher: it.teacher }))
 }
 
-/// The settings of the gates that are no tables.
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
-    let rule = hapo.gate.0;
+    let rule = hapo.gate;
     let missing = |key: &str, is_missing: bool, hint: &'static str| {
         let what = format!("hapo.gate = \"{}\" needs it", rule.name);
         refuse_if(is_missing && rule.reads.iter().any(|it| key.ends_with(it)), key, what, hint)
@@ -433,7 +425,6 @@ fn check_ranges(settings: &Table) -> Checked {
     Ok(())
 }
 
-/// The numbers of a value; none of a word.
 fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Integer(number) => vec![*number as f64],

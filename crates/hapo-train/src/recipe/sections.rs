@@ -6,8 +6,8 @@
 
 use hapo_core::{
     AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, EntropyOver, GATES,
-    INJECTIONS, ImportanceRatioLevel, KlEstimator, METHODS, NormaliserKind, SlotRule, TeacherRule,
-    Truncated,
+    GateRule, INJECTIONS, ImportanceRatioLevel, Injection, KlEstimator, METHODS, NormaliserKind,
+    SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
 use super::values::{
-    AUTO, DataSource, GateName, HintSource, InjectionName, LearningRateSchedule, LoraInit,
-    LoraTargets, MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
+    AUTO, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets, MethodName,
+    MicroBatch, Overlong, RolloutEngine, Tracker,
 };
 
 /// Which recipes read a key.
@@ -473,7 +473,7 @@ section! {
         /// confidence over a prompt's visits; `thompson`, a draw in the place of the confidence; `no-signal`, groups of
         /// equal rewards without a success; `budget`, `exposures` in all; `yoked`, random groups, as many in each step as
         /// in the run of `record`.
-        gate: GateName = GateName(&GATES[0]),
+        gate: &'static GateRule = &GATES[0],
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
         success_limit: Option<usize> = None; only Teacher,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
@@ -496,7 +496,7 @@ section! {
         /// The injection: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
-        injection: InjectionName = InjectionName(&INJECTIONS[0]); only Teacher,
+        injection: &'static Injection = &INJECTIONS[0]; only Teacher,
     }
 }
 

@@ -15,6 +15,7 @@ use super::sections::{REQUIRED, Settings};
 use super::words::explain;
 use crate::Result;
 use hapo_core::Refusal;
+use hapo_run::recipe_value;
 
 /// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +58,7 @@ pub(super) struct KeyOrigin {
 }
 
 /// A recipe of one stage with everything laid on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Document {
     origin: String,
     table: Table,
@@ -68,12 +69,7 @@ pub(super) struct Document {
 impl Document {
     /// A table that the program made: its keys were written by nobody.
     pub(super) fn of_table(origin: &str, table: Table) -> Self {
-        Self {
-            origin: origin.to_owned(),
-            table,
-            places: BTreeMap::new(),
-            written_as: WrittenAs::default(),
-        }
+        Self { origin: origin.to_owned(), table, ..Self::default() }
     }
 
     /// Its settings, with defaults filled in, and the method's own table.
@@ -146,17 +142,13 @@ impl Document {
         format!("leave it out, or add `{} {key}`", self.written_as.unset)
     }
 
-    /// Lays `section.key=value` on it.
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
         let hint = "write section.key=value, for example optim.lr=5e-6";
         let bad = |what: &str| refused_recipe(&at, "", what, hint);
         let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
         // A text that is no TOML value is a string: `method=luffy` needs no quotes.
-        let value = toml::from_str::<Table>(&format!("value = {value}"))
-            .ok()
-            .and_then(|mut it| it.remove("value"))
-            .unwrap_or_else(|| Value::String(value.to_owned()));
+        let value = recipe_value(value);
         let path = path.trim();
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         if last.is_empty() {
@@ -185,9 +177,7 @@ impl Document {
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         let mut table = &mut self.table;
         for key in sections.split('.').filter(|it| !it.is_empty()) {
-            let Some(Value::Table(below)) = table.get_mut(key) else {
-                return false;
-            };
+            let Some(Value::Table(below)) = table.get_mut(key) else { return false };
             table = below;
         }
         let found = table.remove(last).is_some();
@@ -220,10 +210,8 @@ pub(super) fn refused(
 }
 
 pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    match key.split_once('.') {
-        None => table.get(key),
-        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
-    }
+    let Some((section, rest)) = key.split_once('.') else { return table.get(key) };
+    find(table.get(section)?.as_table()?, rest)
 }
 
 /// The stages of a recipe, each with its name; one without a name for a recipe of one stage.
@@ -330,9 +318,7 @@ fn targets<'a>(
     text: &'a str,
     all: &[(Option<String>, Document)],
 ) -> Option<(Range<usize>, &'a str)> {
-    let Some(rest) = text.strip_prefix("stage.") else {
-        return Some((0..all.len(), text));
-    };
+    let Some(rest) = text.strip_prefix("stage.") else { return Some((0..all.len(), text)) };
     all.iter().enumerate().rev().find_map(|(index, (name, _))| {
         let key = rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?;
         Some((index..index + 1, key))

@@ -22,7 +22,7 @@ pub(super) fn idle_keys(it: &Settings, method: &Method) -> Vec<Idle> {
         });
         unread.then(|| format!("method = \"{}\" does not read it", method.name))
     };
-    let gate = it.hapo.as_ref().map_or(&GATES[0], |hapo| hapo.gate.0);
+    let gate = it.hapo.as_ref().map_or(&GATES[0], |hapo| hapo.gate);
     let gate_does_not_read = |path: &str| {
         let key = path.strip_prefix("hapo.")?;
         let reads = |rule: &GateRule| rule.reads.contains(&key);
@@ -68,12 +68,12 @@ fn refusal(scope: Scope, it: &Settings, method: &Method) -> Option<String> {
             let alone = it.hapo.is_none() || !method.is_plain_host();
             let alone = alone && method.plan.gate == Gate::Never && !prefixes && !hints;
             of_method(!method.samples() || alone, "lets no teacher into a group").or_else(|| {
-                let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name == "never");
+                let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.name == "never");
                 refused(never, "hapo.gate = \"never\" lets no teacher in")
             })
         }
         Scope::Trace => not(Scope::Teacher).or_else(|| {
-            let injection = it.hapo.as_ref().map(|hapo| hapo.injection.0);
+            let injection = it.hapo.as_ref().map(|hapo| hapo.injection);
             let other = injection.filter(|it| !(it.help)().takes_trace())?;
             Some(format!("hapo.injection = \"{}\" lets no trajectory in", other.name))
         }),

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use hapo_core::{GATES, GateRule, INJECTIONS, Injection, METHODS, MethodEntry};
+use hapo_core::{METHODS, MethodEntry};
 use hapo_model::Projection;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use toml::Value;
 
 use super::registered::registered;
 
@@ -110,40 +111,6 @@ pub enum HintSource {
     Answer,
 }
 
-/// Entries of lists, by their names.
-macro_rules! names {
-    ($($name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name(pub &'static $entry);
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.0.name == other.0.name
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name).collect());
-                let name = String::deserialize(deserializer)?;
-                $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
-            }
-        }
-    )+};
-}
-
-names! {
-    GateName(GateRule) of GATES, hapo_core::gate_rule;
-    InjectionName(Injection) of INJECTIONS, hapo_core::injection;
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlong {
@@ -157,39 +124,30 @@ pub enum Overlong {
 pub const AUTO: &str = "auto";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "TokensOrWord", into = "TokensOrWord")]
+#[serde(try_from = "Value", into = "Value")]
 pub enum MicroBatch {
     /// By the model's shape.
     Auto,
     Tokens(usize),
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(untagged, expecting = "expected a number of tokens, or \"auto\"")]
-enum TokensOrWord {
-    Tokens(usize),
-    Word(String),
-}
-
-impl TryFrom<TokensOrWord> for MicroBatch {
+impl TryFrom<Value> for MicroBatch {
     type Error = String;
 
-    fn try_from(value: TokensOrWord) -> Result<Self, String> {
+    fn try_from(value: Value) -> Result<Self, String> {
         match value {
-            TokensOrWord::Tokens(tokens) => Ok(Self::Tokens(tokens)),
-            TokensOrWord::Word(word) if word == AUTO => Ok(Self::Auto),
-            TokensOrWord::Word(word) => {
-                Err(format!("expected a number of tokens, or \"auto\", got `{word}`"))
-            }
+            Value::Integer(tokens @ 0..) => Ok(Self::Tokens(tokens as usize)),
+            Value::String(word) if word == AUTO => Ok(Self::Auto),
+            other => Err(format!("expected a number of tokens, or \"auto\", got {other}")),
         }
     }
 }
 
-impl From<MicroBatch> for TokensOrWord {
-    fn from(value: MicroBatch) -> Self {
-        match value {
-            MicroBatch::Auto => Self::Word(AUTO.to_owned()),
-            MicroBatch::Tokens(tokens) => Self::Tokens(tokens),
+impl From<MicroBatch> for Value {
+    fn from(it: MicroBatch) -> Self {
+        match it {
+            MicroBatch::Auto => AUTO.into(),
+            MicroBatch::Tokens(tokens) => Self::Integer(tokens as i64),
         }
     }
 }
@@ -266,7 +224,7 @@ impl<'de> Deserialize<'de> for MethodName {
             return Err(de::Error::custom(now));
         }
         let known = NAMES.iter().find(|it| **it == name).copied();
-        let known = known.or_else(|| registered(&name).map(|it| it.name));
+        let known = known.or_else(|| registered(&name).map(|it| it.0));
         known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }

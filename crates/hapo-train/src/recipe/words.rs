@@ -57,10 +57,8 @@ pub(super) fn explain(message: &str) -> (String, String) {
 
 /// A hint at the known word closest to `word`, written behind `before`; `otherwise` where none is close.
 pub fn did_you_mean(word: &str, known: &[&str], before: &str, otherwise: &str) -> String {
-    match nearest(word, known) {
-        Some(it) => format!("did you mean `{before}{it}`?"),
-        None => otherwise.to_owned(),
-    }
+    let meant = nearest(word, known).map(|it| format!("did you mean `{before}{it}`?"));
+    meant.unwrap_or_else(|| otherwise.to_owned())
 }
 
 /// The known word closest to `word`, if it is close enough to be what was meant.

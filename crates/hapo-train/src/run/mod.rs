@@ -70,7 +70,7 @@ pub struct Run<D: Device = Cpu> {
     reference: Option<Scorer<D>>,
     method: Gated,
     source: Source,
-    grader: RunGrader,
+    pub(crate) grader: RunGrader,
     verifier: Verifier,
     rollouts: RolloutLog,
     files: ModelFiles,
@@ -103,7 +103,7 @@ impl<D: Device> Run<D> {
     }
 
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
-        let (recipe, mut laps) = (plan.recipe(), Clock::start());
+        let (recipe, mut laps) = (plan.recipe(), Clock::default());
         check_compute(&device, recipe)?;
         plan.sources.check(recipe)?;
         let (model_source, context) = (plan.model()?, plan.context());
@@ -125,16 +125,13 @@ impl<D: Device> Run<D> {
         let (fingerprint, hash) = (loaded.fingerprint, loaded.hash);
         laps.lap("weights");
         check_kv_memory(plan, &model)?;
-        let name = match &model_source {
-            ModelSource::Folder(path) => path,
-            _ => "the model",
-        };
+        let name = if let ModelSource::Folder(path) = &model_source { path } else { "the model" };
         let template = choose_template(plan.template().choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
         let grader = plan.grader()?;
         let source =
-            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, grader.get())?;
+            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, &*grader.grader)?;
         let longest = source.longest_prompt() + (context - recipe.data.max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         laps.lap("data");
@@ -194,7 +191,7 @@ impl<D: Device> Run<D> {
             verifier: Verifier {
                 chat_format: chat_format.clone(),
                 policy: plan.grading_policy(),
-                workers: grader.get().workers(),
+                workers: grader.grader.workers(),
             },
             grader,
             rollouts: RolloutLog::new(chat_format, recipe.metrics.rollouts_every),
@@ -272,9 +269,7 @@ impl<D: Device> Reference<D> {
     fn require_tokenizer(&self, tokenizer: &Tokenizer, origin: &str) -> Result<()> {
         let size = tokenizer.vocab_size().max(self.tokenizer.vocab_size()) as u32;
         let differs = |id: &u32| tokenizer.token(*id) != self.tokenizer.token(*id);
-        let Some(id) = (0..size).find(differs) else {
-            return Ok(());
-        };
+        let Some(id) = (0..size).find(differs) else { return Ok(()) };
         let (own, other) = (tokenizer.token(id), self.tokenizer.token(id));
         let problem = format!(
             "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
@@ -297,9 +292,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
 fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
     let recipe = plan.recipe();
-    let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else {
-        return Ok(());
-    };
+    let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else { return Ok(()) };
     for one in longest_sequences(recipe, plan.eval_sets()) {
         let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
         fit.map_err(|it| {
@@ -343,7 +336,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let config = config_of_model(recipe, &model)?;
     let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
     let files = plan.sources.train_files(recipe);
-    let source = load_source(recipe, &files, &chat_format, plan.grader()?.get())?;
+    let source = load_source(recipe, &files, &chat_format, &*plan.grader()?.grader)?;
     let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
     Ok(method.schedule().cloned())
 }
@@ -397,24 +390,21 @@ impl<D: Device> Run<D> {
         let of_data = self.source.warnings(self.wants_teacher());
         let golds = self.source.prompts().into_iter().flat_map(|it| &it.0.prompts);
         let golds = golds.filter(|it| it.gold.is_some()).map(|it| it.answer.as_str());
-        let unsuited = hapo_eval::unsuited(self.grader.get().name(), golds);
+        let unsuited = hapo_eval::unsuited(self.grader.grader.name(), golds);
         self.warnings.iter().cloned().chain(gate).chain(of_data).chain(unsuited).collect()
     }
 
-    /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
-    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, D>)> {
-        let (task, engines, _) = self.parts()?;
-        Some((task, engines))
-    }
-
-    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
-        let Source::Prompts { table, order } = &self.source else {
-            return None;
-        };
+    /// A step's inputs, the machines that it runs on and its log. Is `None` for imitation, which samples nothing.
+    pub(crate) fn task(
+        &mut self,
+        step: Step,
+    ) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
+        let Source::Prompts { table, order, imitates: false } = &self.source else { return None };
         if let Some(foreign) = &self.method.method.foreign {
             foreign.recall(&self.memory);
         }
         let task = Task {
+            step,
             table,
             order: *order,
             method: &self.method,
@@ -429,14 +419,6 @@ impl<D: Device> Run<D> {
             rescoring: self.plan.recipe().rollouts.correction().map(|_| self.plan.batching()),
         };
         Some((task, engines, &mut self.rollouts))
-    }
-
-    pub(crate) fn steps(&self) -> u64 {
-        self.plan.recipe().steps
-    }
-
-    pub(crate) fn grader(&self) -> &dyn hapo_verify::Grader {
-        self.grader.get()
     }
 
     /// Tells how far sampling and training are.
@@ -471,16 +453,16 @@ impl<D: Device> Run<D> {
         let chat_format = &self.verifier.chat_format;
         let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
-            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.plan.recipe().steps) as f64;
             let imitated = self.source.prompts().map(|(table, order)| {
                 table.at(&order.of_step(step.0)).into_iter().map(|prompt| prompt.id)
             });
             self.shown.extend(imitated.into_iter().flatten());
             imitation_step(&mut self.learner, &mut batch, &self.plan, step, epoch)?
         } else {
-            let parts = self.parts();
-            let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
-            let (mut metrics, groups) = rollout_step(task, &mut engines, log, step)?;
+            let task = self.task(step);
+            let (task, mut engines, log) = task.expect("only prompts have no demonstrations");
+            let (mut metrics, groups) = rollout_step(task, &mut engines, log)?;
             self.remember(&groups, step, &mut metrics)?;
             let shown = groups.iter().filter(|group| group.shows_teacher());
             self.shown.extend(shown.map(MixedGroup::prompt).chain(self.memory.due.iter().copied()));
@@ -512,7 +494,7 @@ impl<D: Device> Run<D> {
         if let Some(problem) = self.method.method.foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
-        let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
+        let Source::Prompts { table, imitates: false, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
             self.memory.due.iter().map(|it| demonstration(table.prompt(*it))).collect();
         if due.is_empty() {
@@ -541,16 +523,12 @@ impl<D: Device> Run<D> {
 
     /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.
     pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
-        match self.source {
-            Source::Prompts { .. } => self.rollouts.keep_in(run_dir),
-            Source::Demonstrations { .. } | Source::Corpus { .. } => Ok(()),
-        }
+        let Source::Prompts { imitates: false, .. } = self.source else { return Ok(()) };
+        self.rollouts.keep_in(run_dir)
     }
 
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
-        let Some(log) = &self.grader.log else {
-            return Ok(());
-        };
+        let Some(log) = &self.grader.log else { return Ok(()) };
         let path = RunFolder(run_dir).reward_log();
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
         log.keep_in(file.map_err(Refusal::io("write", &path))?);
@@ -578,7 +556,7 @@ impl<D: Device> Run<D> {
 
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
-        let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;
+        let validation = Validation::load(&self.plan, chat_format, &*self.grader.grader)?;
         if let Some(it) = &validation {
             self.inputs = self.inputs.clone().and(&it.inputs());
             if let Some((trained, _)) = self.source.prompts() {
@@ -590,9 +568,7 @@ impl<D: Device> Run<D> {
     }
 
     pub(crate) fn evaluate(&mut self, metrics: &mut Metrics) -> Result<()> {
-        let Some(validation) = &self.validation else {
-            return Ok(());
-        };
+        let Some(validation) = &self.validation else { return Ok(()) };
         let engines = &mut Engines {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),

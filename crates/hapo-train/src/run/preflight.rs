@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hapo_core::{BatchStatistics, RngStream, ScoredGroup, Step};
 use hapo_kernels::Device;
-use hapo_run::Preflight;
+use hapo_run::{Preflight, ResponseShares};
 use hapo_verify::Extraction;
 
 use crate::Result;
@@ -28,10 +28,9 @@ pub(crate) fn preflight<D: Device>(
     prompts: usize,
     begins: impl FnOnce(usize, usize),
 ) -> Result<Option<Preflight>> {
-    let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
-    let seeks_answers = run.grader().reads_answers();
+    let (wants_teacher, seeks_answers) = (run.wants_teacher(), run.grader.grader.reads_answers());
     let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
-    let Some((task, mut engines)) = run.task().filter(|it| looks(it.0.table)) else {
+    let Some((task, mut engines, _)) = run.task(Step(1)).filter(|it| looks(it.0.table)) else {
         return Ok(None);
     };
     let Task { table, order, plan, .. } = task;
@@ -46,21 +45,20 @@ pub(crate) fn preflight<D: Device>(
     let started = Instant::now();
     // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
     let requests = requests(&chosen, task.group_size());
-    let sampling = task.sampling(RngStream::Generate, Step(0));
+    let sampling = Task { step: Step(0), ..task }.sampling(RngStream::Generate);
     let sampled = engines.sample(&requests, &sampling)?;
     let sampling = started.elapsed().as_secs_f64();
 
     let mut tokens = SampledTokens::default();
     tokens.add(&sampled);
-    let step = Step(1);
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
     let rewards: Vec<Vec<f64>> = scored.iter().map(ScoredGroup::rewards).collect();
     let equal = rewards.iter().filter(|it| it.windows(2).all(|pair| pair[0] == pair[1])).count();
     let all: Vec<f64> = rewards.concat();
     let is_graded = all.iter().any(|it| *it != 0.0 && *it != 1.0);
-    let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
-    let mixed = credited(task, &mut engines, mixed, step)?;
+    let (mixed, dropped) = mix(task, engines.learner, scored)?;
+    let mixed = credited(task, &mut engines, mixed)?;
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
@@ -85,25 +83,28 @@ pub(crate) fn preflight<D: Device>(
         group_size: task.group_size(),
         success: share(statistics.correct, responses),
         all_fail: share(statistics.all_fail, chosen.len()),
-        all_solved: share(statistics.all_solved, chosen.len()),
-        equal_rewards: share(equal, rewards.len()),
         mean_reward: is_graded.then(|| all.iter().sum::<f64>() / all.len() as f64),
-        seeks_answers,
-        format: share(responses - statistics.unparsable, responses),
-        boxed: share(answers.boxed, responses),
-        announced: share(answers.announced, responses),
+        shares: ResponseShares {
+            truncated: 1.0 - share(ended, responses),
+            boxed: share(answers.boxed, responses),
+            announced: share(answers.announced, responses),
+            read: share(responses - statistics.unparsable, responses),
+            without_signal: share(equal, rewards.len()),
+            all_solved: share(statistics.all_solved, chosen.len()),
+            seeks_answers,
+            limit: recipe.sampling.max_new_tokens,
+            ..ResponseShares::default()
+        },
         ended: share(ended, responses),
-        truncated: 1.0 - share(ended, responses),
         response_tokens: share(tokens.lengths.iter().sum(), responses),
         teacher_coverage: share(teachers.len(), table.prompts.len()),
         teacher_tokens: (
             share(teachers.iter().sum(), teachers.len()),
             teachers.iter().copied().max().unwrap_or(0),
         ),
-        limit: recipe.sampling.max_new_tokens,
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
             + training * per_step * recipe.optim.passes as f64 / groups.len().max(1) as f64,
-        steps,
+        steps: recipe.steps,
         state_bytes: learner.state_bytes(),
         resident_bytes: memory::resident_bytes().unwrap_or(0),
         wants_teacher,

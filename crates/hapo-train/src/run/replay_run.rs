@@ -86,8 +86,9 @@ pub fn replay_run_on<D: Device>(
     let mut report = None;
     for it in from_step + 1..=step {
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
-        let (task, mut engines) = run.task().expect("rollouts are kept of what is sampled");
-        let credited = groups_of(task, &mut engines, &lines, Step(it))?;
+        let (task, mut engines, _) =
+            run.task(Step(it)).expect("rollouts are kept of what is sampled");
+        let credited = groups_of(task, &mut engines, &lines)?;
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
         report = Some(update(engines.learner, &mut groups, plan, Step(it))?);
@@ -120,13 +121,12 @@ fn groups_of<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
     lines: &[RolloutLine],
-    step: Step,
 ) -> Result<Vec<Credited>> {
     let Task { table, verifier, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
-    let (mixed, _) = mix(task, engines.learner, scored, step)?;
-    credited(task, engines, mixed, step)
+    let (mixed, _) = mix(task, engines.learner, scored)?;
+    credited(task, engines, mixed)
 }
 
 /// The rollouts of one prompt, with their verdicts.

@@ -179,10 +179,10 @@ fn train_locked<D: Device>(
     run.keep_reward_log_in(run_dir)?;
     let first = run.steps_done();
     let file = MetricsFile::open(&files.metrics(), first)?;
-    if file.lines() < first {
+    if file.lines < first {
         observer.warning(&format!(
             "metrics.jsonl holds {} of the {first} steps done; the others are lost",
-            file.lines()
+            file.lines
         ));
     }
     if let Some(it) = &file.set_aside {
@@ -199,6 +199,8 @@ fn train_locked<D: Device>(
     let lacks_evaluation = lacks_evaluation(recipe, first, &history);
     let (early_stopping, score) = so_far(recipe, start.as_ref(), &history, lacks_evaluation);
     let session = Session {
+        run,
+        observer,
         recipe,
         run_dir,
         resolved: &resolved,
@@ -217,14 +219,12 @@ fn train_locked<D: Device>(
         saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
         file,
     };
-    session.train(run, lacks_evaluation, observer)
+    session.train(lacks_evaluation)
 }
 
 /// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
 fn finished_before(files: RunFolder, recipe: &Recipe, found: &Found) -> Result<Option<Outcome>> {
-    let Some((state, folder)) = &found.checkpoint else {
-        return Ok(None);
-    };
+    let Some((state, folder)) = &found.checkpoint else { return Ok(None) };
     let history = MetricsFile::history_until(&files.metrics(), state.step)?;
     let start = Start::read(files.0)?;
     let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
@@ -273,11 +273,11 @@ fn lacks_evaluation(recipe: &Recipe, steps_done: u64, history: &[Value]) -> bool
     is_due && last.is_some_and(|it| it.get("eval/avg@k").is_none())
 }
 
-/// Makes the files that are written once.
 fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
-    EarlyEnd::forget(files)?;
+    let ended = files.early_end();
+    if_there(&ended, std::fs::remove_file(&ended))?;
     write_atomically(&files.recipe(), resolved.as_bytes())?;
     let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
     write_atomically(&files.inputs(), &inputs)?;
@@ -296,9 +296,7 @@ fn evaluate_start<D: Device>(
 ) -> Result<Option<Start>> {
     let mut metrics = Metrics::default();
     run.evaluate(&mut metrics)?;
-    let Some(average) = metrics.get("eval/avg@k") else {
-        return Ok(None);
-    };
+    let Some(average) = metrics.get("eval/avg@k") else { return Ok(None) };
     observer.note(&format!("step 0: eval/avg@k {average:.4}"));
     let model = match plan.stage_output()? {
         Some(it) => Some(it.model),
@@ -321,9 +319,7 @@ fn look_ahead<D: Device>(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let begins = |prompts, responses| observer.preflight_begins(prompts, responses);
-    let Some(found) = preflight(run, prompts, begins)? else {
-        return Ok(());
-    };
+    let Some(found) = preflight(run, prompts, begins)? else { return Ok(()) };
     let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
     write_atomically(&files.preflight(), &json)?;
     observer.preflight(&found);
@@ -333,8 +329,10 @@ fn look_ahead<D: Device>(
     Ok(())
 }
 
-/// State of the step loop besides the run: log, guard, checkpoints.
-struct Session<'a> {
+/// The step loop: the run, its log, guard and checkpoints.
+struct Session<'a, D: Device> {
+    run: Run<D>,
+    observer: &'a mut dyn Observer,
     recipe: &'a Recipe,
     run_dir: &'a Path,
     resolved: &'a str,
@@ -352,98 +350,89 @@ struct Session<'a> {
     saved_at: Option<(u64, PathBuf)>,
 }
 
-impl Session<'_> {
+impl<D: Device> Session<'_, D> {
     /// Makes the steps that are left, after the evaluation of the last one where that is missing.
-    fn train<D: Device>(
-        mut self,
-        mut run: Run<D>,
-        lacks_evaluation: bool,
-        observer: &mut dyn Observer,
-    ) -> Result<Outcome> {
-        let (first, steps) = (run.steps_done(), self.recipe.steps);
+    fn train(mut self, lacks_evaluation: bool) -> Result<Outcome> {
+        let (first, steps) = (self.run.steps_done(), self.recipe.steps);
         let mut stopped_by = None;
-        observer.steps_begin();
+        self.observer.steps_begin();
         if lacks_evaluation {
             let mut metrics = Metrics::default();
-            run.evaluate(&mut metrics)?;
+            self.run.evaluate(&mut metrics)?;
             self.file.add_to_last(&metrics)?;
             self.events.append(first, &metrics)?;
             self.count(&metrics);
-            self.save_if_due(&mut run, false, observer)?;
+            self.save_if_due(false)?;
         }
         let mut stopped_early = self.ended_early();
-        while run.steps_done() < steps && stopped_early.is_none() {
-            let metrics = self.step(&mut run, observer)?;
-            let step = run.steps_done();
-            observer.step(step, &metrics);
+        while self.run.steps_done() < steps && stopped_early.is_none() {
+            let metrics = self.step()?;
+            let step = self.run.steps_done();
+            self.observer.step(step, &metrics);
             if let Some(below) = metrics.get(REWARD_BELOW_WRONG)
                 && !std::mem::replace(&mut self.has_below_wrong, true)
             {
-                observer.warning(&format!(
+                self.observer.warning(&format!(
                     "step {step}: {} a reward below reward.wrong: to give no answer pays better; \
                      lower reward.wrong",
                     counted(below, "answer has", "answers have")
                 ));
             }
             if let Some(alarm) = self.guard.alarm(&metrics) {
-                observer.warning(&format!("step {step}: {alarm}"));
+                self.observer.warning(&format!("step {step}: {alarm}"));
                 stopped_by = self.recipe.guard.stop.then_some(alarm);
             }
             stopped_early = self.ended_early();
-            let stop = observer.stop_requested() || stopped_by.is_some();
-            self.save_if_due(&mut run, stop, observer)?;
+            let stop = self.observer.stop_requested() || stopped_by.is_some();
+            self.save_if_due(stop)?;
             if stop {
                 break;
             }
         }
-        run.grader.get().finish().map_err(|it| no_reward(&it))?;
+        self.run.grader.grader.finish().map_err(|it| no_reward(&it))?;
+        let done = self.run.steps_done();
         if let Some(because) = stopped_early.clone() {
-            EarlyEnd { step: run.steps_done(), because }.write(RunFolder(self.run_dir))?;
+            EarlyEnd { step: done, because }.write(RunFolder(self.run_dir))?;
         }
         Ok(Outcome {
-            steps: run.steps_done(),
-            steps_now: run.steps_done() - first,
+            steps: done,
+            steps_now: done - first,
             checkpoint: self.saved_at.map(|it| it.1),
-            finished: run.steps_done() == steps || stopped_early.is_some(),
+            finished: done == steps || stopped_early.is_some(),
             stopped_early,
             stopped_by,
         })
     }
 
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
-    fn step<D: Device>(
-        &mut self,
-        run: &mut Run<D>,
-        observer: &mut dyn Observer,
-    ) -> Result<Metrics> {
-        let updates_before = run.updates();
-        let mut metrics = match run.step() {
+    fn step(&mut self) -> Result<Metrics> {
+        let updates_before = self.run.updates();
+        let mut metrics = match self.run.step() {
             Ok(metrics) => metrics,
             Err(refusal) => {
-                let mid_step = run.updates() > updates_before;
+                let mid_step = self.run.updates() > updates_before;
                 let _ = self.file.sync();
                 // Why the step failed matters more than why the weights cannot be saved.
-                let saved = run.save_halted(self.run_dir, self.resolved, mid_step);
+                let saved = self.run.save_halted(self.run_dir, self.resolved, mid_step);
                 if let Ok(Some(folder)) = saved {
-                    observer.warning(&format!("the weights are saved in {}", folder.display()));
+                    let text = format!("the weights are saved in {}", folder.display());
+                    self.observer.warning(&text);
                 }
                 return Err(refusal);
             }
         };
-        let evaluated = if self.recipe.evaluates_after(run.steps_done()) {
-            run.evaluate(&mut metrics)
-        } else {
-            Ok(())
-        };
+        let step = self.run.steps_done();
+        let is_evaluated = self.recipe.evaluates_after(step);
+        let evaluated = if is_evaluated { self.run.evaluate(&mut metrics) } else { Ok(()) };
         self.file.append(&metrics)?;
-        self.events.append(run.steps_done(), &metrics)?;
-        if let Some(text) = run.rollouts.sampled.take() {
-            self.events.append_text(run.steps_done(), "rollout", &text)?;
+        self.events.append(step, &metrics)?;
+        if let Some(text) = self.run.rollouts.sampled.take() {
+            self.events.append_text(step, "rollout", &text)?;
         }
         self.count(&metrics);
         // The step is done: it is kept, and evaluated when the run is resumed.
         if evaluated.is_err() && self.saves {
-            self.save(run, None, observer)?;
+            self.save(None)?;
         }
         evaluated.map(|()| metrics)
     }
@@ -461,45 +450,34 @@ impl Session<'_> {
 
     /// Writes a checkpoint where the recipe has one, and without a score where the run is stopped between them: an
     /// unbroken run compares none there.
-    fn save_if_due<D: Device>(
-        &mut self,
-        run: &mut Run<D>,
-        stop: bool,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
-        let step = run.steps_done();
+    fn save_if_due(&mut self, stop: bool) -> Result<()> {
+        let step = self.run.steps_done();
         let is_last = step == self.recipe.steps || self.ended_early().is_some();
         let due = is_last || self.is_best || self.recipe.saves_after(step);
         if !self.saves || !(due || stop) {
             return Ok(());
         }
         let score = if due { self.score.take() } else { None };
-        self.save(run, score, observer)
+        self.save(score)
     }
 
     /// Writes the checkpoint of the steps done, after what must not be behind it.
-    fn save<D: Device>(
-        &mut self,
-        run: &mut Run<D>,
-        score: Option<f64>,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
-        let step = run.steps_done();
+    fn save(&mut self, score: Option<f64>) -> Result<()> {
+        let step = self.run.steps_done();
         let saved = self
             .file
             .sync()
-            .and_then(|()| run.rollouts.writer.wait())
-            .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
+            .and_then(|()| self.run.rollouts.writer.wait())
+            .and_then(|()| self.run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
-            let kept = match &self.saved_at {
-                Some((step, _)) => format!("that of step {step} is complete"),
-                None => "there was none before".to_owned(),
-            };
+            let kept =
+                self.saved_at.as_ref().map(|it| format!("that of step {} is complete", it.0));
+            let kept = kept.unwrap_or_else(|| "there was none before".to_owned());
             Refusal::machine(format!("the checkpoint of step {step} is not saved: {cause}; {kept}"))
                 .hint("free space on the disk, then --resume")
         })?;
         for it in &warnings {
-            observer.warning(it);
+            self.observer.warning(it);
         }
         self.saved_at = Some((step, folder));
         Ok(())
@@ -558,8 +536,5 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 
 /// Folder of a stage: the run's own for a recipe of one.
 pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
-    match recipe.stage() {
-        Some(name) => run_dir.join(name),
-        None => run_dir.to_owned(),
-    }
+    recipe.stage().map_or_else(|| run_dir.to_owned(), |name| run_dir.join(name))
 }

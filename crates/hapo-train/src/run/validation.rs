@@ -34,9 +34,7 @@ impl Validation {
         grader: &dyn Grader,
     ) -> Result<Option<Self>> {
         let recipe = plan.recipe();
-        let Some(eval) = recipe.eval.as_ref() else {
-            return Ok(None);
-        };
+        let Some(eval) = recipe.eval.as_ref() else { return Ok(None) };
         let limits = PromptLimits {
             prompt_tokens: recipe.data.max_prompt_tokens,
             response_tokens: recipe.eval_max_tokens(),
@@ -139,7 +137,6 @@ impl Validation {
     }
 }
 
-/// The sets that were found for the recipe, or its file.
 fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
     if let Some(sets) = plan.eval_sets() {
         return Ok(sets.to_vec());

@@ -1,16 +1,6 @@
 //! Seconds spent in each part of a step.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// Seconds since 1970 in UTC, to the millisecond; negative before.
-pub(crate) fn unix_seconds() -> f64 {
-    let now = SystemTime::now();
-    let seconds = match now.duration_since(UNIX_EPOCH) {
-        Ok(it) => it.as_secs_f64(),
-        Err(it) => -it.duration().as_secs_f64(),
-    };
-    (seconds * 1e3).round() / 1e3
-}
+use std::time::Instant;
 
 pub(crate) struct Clock {
     started: Instant,
@@ -18,12 +8,15 @@ pub(crate) struct Clock {
     laps: Vec<(&'static str, f64)>,
 }
 
-impl Clock {
-    pub(crate) fn start() -> Self {
+/// Starts now.
+impl Default for Clock {
+    fn default() -> Self {
         let now = Instant::now();
         Self { started: now, last: now, laps: Vec::new() }
     }
+}
 
+impl Clock {
     /// Ends a part; parts of one name are added up.
     pub(crate) fn lap(&mut self, name: &'static str) {
         self.laps.push((name, self.last.elapsed().as_secs_f64()));

@@ -23,9 +23,10 @@ use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, Prompt, PromptTable};
 use crate::recipe::Recipe;
 
-/// State that a step reads and never changes.
+/// A step, and what it reads and never changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
+    pub(crate) step: Step,
     pub(crate) table: &'a PromptTable,
     pub(crate) order: Order,
     pub(crate) method: &'a Gated,
@@ -42,7 +43,7 @@ pub(crate) fn sample_settings<'a>(
 ) -> SampleSettings<'a> {
     let (sampling, chat_format) = (&recipe.sampling, &verifier.chat_format);
     SampleSettings {
-        decoding: recipe.decoding(),
+        decoding: sampling.decoding(),
         stop: &chat_format.stop,
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
@@ -55,8 +56,8 @@ pub(crate) fn sample_settings<'a>(
 }
 
 impl<'a> Task<'a> {
-    pub(crate) fn sampling(&self, rng_stream: RngStream, step: Step) -> SampleSettings<'a> {
-        sample_settings(self.plan.recipe(), self.verifier, rng_stream, step)
+    pub(crate) fn sampling(&self, rng_stream: RngStream) -> SampleSettings<'a> {
+        sample_settings(self.plan.recipe(), self.verifier, rng_stream, self.step)
     }
 
     /// Ends a step whose method could not answer.
@@ -70,12 +71,7 @@ impl<'a> Task<'a> {
     }
 
     /// The offer for a prompt's group, with its scores by the weights of the step.
-    pub(crate) fn offer<'b>(
-        &self,
-        prompt: PromptId,
-        step: Step,
-        scores: &'b [TokenScores],
-    ) -> Candidate<'b>
+    pub(crate) fn offer<'b>(&self, prompt: PromptId, scores: &'b [TokenScores]) -> Candidate<'b>
     where
         'a: 'b,
     {
@@ -84,23 +80,23 @@ impl<'a> Task<'a> {
             teachers: &found.teachers,
             stored: self.memory.traces(prompt),
             scores,
-            slot: self.slot(step),
+            slot: self.slot(),
         };
         offer.picking(self.plan.recipe().teacher.pick, prompt)
     }
 
     /// The gate's decision for each group of a round, in order.
-    pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
+    pub(crate) fn open(&self, groups: &[ScoredGroup]) -> Vec<bool> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
-            let can_help = self.method.help.has_any(&self.offer(group.prompt(), step, &[]));
+            let can_help = self.method.help.has_any(&self.offer(group.prompt(), &[]));
             GroupStats::of(group, policy.truncated, policy.wrong, can_help)
         });
-        self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
+        self.method.open(&glances.collect::<Vec<_>>(), self.slot(), self.memory)
     }
 
-    pub(crate) fn slot(&self, step: Step) -> Slot {
-        Slot { rule: self.method.slot, seed: self.plan.recipe().seed, step }
+    fn slot(&self) -> Slot {
+        Slot { rule: self.method.slot, seed: self.plan.recipe().seed, step: self.step }
     }
 }
 
@@ -108,13 +104,8 @@ impl<'a> Task<'a> {
 struct NextPart {
     index: usize,
     rollouts: usize,
-    part: usize,
-    context: Context,
-    /// The prompt of another context than the plain one, else empty.
-    privileged: Vec<u32>,
-    /// The first tokens of each response, and their recorded log-probabilities.
-    prefix: Vec<u32>,
-    prefix_log_probs: Vec<f32>,
+    /// Each response as far as it is given.
+    given: Rollout,
 }
 
 /// Samples and scores the groups of some prompts until their method asks for nothing more.
@@ -122,18 +113,17 @@ pub(super) fn grow<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
     prompts: &[&Prompt],
-    step: Step,
     batch: &mut Batch,
 ) -> Result<Vec<ScoredGroup>> {
     let mut groups: Vec<_> = prompts.iter().map(|prompt| ScoredGroup::empty(prompt.id)).collect();
     let mut open = vec![false; groups.len()];
     for part in 0..task.method.help.needs.parts {
         if part == 1 {
-            open = task.open(&groups, step);
+            open = task.open(&groups);
         }
         let mut asked = Vec::new();
         for (index, (prompt, group)) in prompts.iter().zip(&groups).enumerate() {
-            let next = ask(task, prompt, group, Next { part, step, is_open: open[index] })?;
+            let next = ask(task, prompt, group, part, open[index])?;
             asked.extend(next.map(|it| NextPart { index, ..it }));
         }
         if asked.is_empty() {
@@ -144,11 +134,11 @@ pub(super) fn grow<D: Device>(
             .iter()
             .zip(&starts)
             .map(|(it, tokens)| GroupRequest {
-                given: it.prefix.len(),
+                given: it.given.prefix,
                 ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
             })
             .collect();
-        let sampling = task.sampling(RngStream::of_part(part), step);
+        let sampling = task.sampling(RngStream::of_part(part));
         let sampled = engines.sample(&requests, &sampling)?;
         batch.tokens.add(&sampled);
         batch.clock.lap("sample");
@@ -158,7 +148,7 @@ pub(super) fn grow<D: Device>(
             let group = SampledGroup::new(prompt.id, part.rollouts, part.responses(&sampled));
             (prompt, group, groups[part.index].asked())
         });
-        let scored = score(responses.collect(), task.verifier, step, &mut batch.answers)?;
+        let scored = score(responses.collect(), task.verifier, task.step, &mut batch.answers)?;
         for (part, scored) in asked.iter().zip(scored) {
             groups[part.index].join(scored);
         }
@@ -167,19 +157,13 @@ pub(super) fn grow<D: Device>(
     Ok(groups)
 }
 
-#[derive(Clone, Copy)]
-struct Next {
-    part: usize,
-    step: Step,
-    is_open: bool,
-}
-
 /// The next part of one group by its method; nothing where it is complete.
 fn ask(
     task: Task,
     prompt: &Prompt,
     group: &ScoredGroup,
-    Next { part, step, is_open }: Next,
+    part: usize,
+    is_open: bool,
 ) -> Result<Option<NextPart>> {
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
     let limit = recipe.sampling.max_new_tokens;
@@ -188,18 +172,16 @@ fn ask(
         group,
         part,
         size: rollouts_to_sample(task.method.slot, task.group_size(), prompt.teacher()),
-        teachers: task.offer(prompt.id, step, &[]).teachers,
+        teachers: task.offer(prompt.id, &[]).teachers,
         hints: prompt.hints.len(),
         is_open,
-        at: task.method.moment(step),
+        at: task.method.moment(task.step),
         seed: recipe.seed,
         ends_paragraph: &|token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n")),
     };
     let growth = (task.method.help.grow)(&growing);
     task.require_answer()?;
-    let Growth::Sample(wanted) = growth else {
-        return Ok(None);
-    };
+    let Growth::Sample(wanted) = growth else { return Ok(None) };
     let (prefix, log_probs) = growing.given(wanted.prefix, limit);
     let privileged = match wanted.context {
         Context::Plain => Vec::new(),
@@ -212,19 +194,24 @@ fn ask(
     Ok(Some(NextPart {
         index: 0,
         rollouts: wanted.rollouts,
-        part,
-        context: wanted.context,
-        privileged,
-        prefix: prefix.to_vec(),
-        prefix_log_probs: log_probs.to_vec(),
+        given: Rollout {
+            tokens: prefix.to_vec(),
+            prefix: prefix.len(),
+            log_probs: log_probs.to_vec(),
+            part,
+            context: wanted.context,
+            privileged,
+            ..Rollout::default()
+        },
     }))
 }
 
 impl NextPart {
     /// The tokens before the sampled ones.
     fn start<'a>(&'a self, prompt: &'a Prompt) -> Cow<'a, [u32]> {
-        let read = if self.privileged.is_empty() { &prompt.tokens } else { &self.privileged };
-        match self.prefix.as_slice() {
+        let Rollout { tokens, privileged, .. } = &self.given;
+        let read = if privileged.is_empty() { &prompt.tokens } else { privileged };
+        match tokens.as_slice() {
             [] => Cow::Borrowed(read),
             prefix => Cow::Owned([read, prefix].concat()),
         }
@@ -233,14 +220,11 @@ impl NextPart {
     /// The whole responses, the prefix included.
     fn responses(&self, sampled: &Sampled) -> Vec<Rollout> {
         let response = |it: &Rollout| Rollout {
-            tokens: [self.prefix.as_slice(), &it.tokens].concat(),
-            prefix: self.prefix.len(),
-            log_probs: [self.prefix_log_probs.as_slice(), &it.log_probs].concat(),
+            tokens: [self.given.tokens.as_slice(), &it.tokens].concat(),
+            log_probs: [self.given.log_probs.as_slice(), &it.log_probs].concat(),
             sampler_log_probs: it.sampler_log_probs.clone(),
             ended: it.ended,
-            part: self.part,
-            context: self.context,
-            privileged: self.privileged.clone(),
+            ..self.given.clone()
         };
         sampled.group.rollouts.iter().map(response).collect()
     }
@@ -282,10 +266,11 @@ pub(crate) struct Credited {
 }
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
+#[derive(Default)]
 pub(crate) struct Batch {
-    sampled: Vec<Credited>,
+    pub(super) sampled: Vec<Credited>,
     /// Indices of those that are trained on, by slot.
-    slots: Vec<usize>,
+    pub(super) slots: Vec<usize>,
     /// Groups that lost too many rollouts to be used (D6).
     pub(crate) dropped: usize,
     pub(crate) tokens: SampledTokens,
@@ -294,18 +279,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// No group yet, and the step's clock started.
-    pub(crate) fn begin() -> Self {
-        Self {
-            sampled: Vec::new(),
-            slots: Vec::new(),
-            dropped: 0,
-            tokens: SampledTokens::default(),
-            answers: AnswerCounts::default(),
-            clock: Clock::start(),
-        }
-    }
-
     pub(crate) fn sampled(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
         self.sampled.iter().map(|it| (&it.group, &it.credit))
     }
@@ -323,15 +296,6 @@ impl Batch {
     /// How many of them cannot move the weights: the objective gives them no term (D20).
     pub(crate) fn without_signal(&self) -> usize {
         self.slots.iter().filter(|it| !self.sampled[**it].has_terms).count()
-    }
-
-    /// How many of all that were sampled cannot move the weights.
-    pub(crate) fn sampled_without_signal(&self) -> usize {
-        self.sampled.iter().filter(|it| !it.has_terms).count()
-    }
-
-    pub(crate) fn resampled(&self) -> usize {
-        self.sampled.len() - self.slots.len()
     }
 
     pub(crate) fn into_trained(self) -> Vec<MixedGroup> {

@@ -37,16 +37,15 @@ pub(crate) fn rollout_step<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
     log: &mut RolloutLog,
-    step: Step,
 ) -> Result<(Metrics, Vec<MixedGroup>)> {
-    let Task { table, plan, .. } = task;
-    let mut batch = Batch::begin();
+    let Task { table, plan, step, .. } = task;
+    let mut batch = Batch::default();
     let mut visited = task.order.of_step(step.0);
     let mut prompts = table.at(&visited);
     for round in 1.. {
-        let scored = grow(task, engines, &prompts, step, &mut batch)?;
-        let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
-        batch.add(credited(task, engines, mixed, step)?);
+        let scored = grow(task, engines, &prompts, &mut batch)?;
+        let (mixed, dropped) = mix(task, engines.learner, scored)?;
+        batch.add(credited(task, engines, mixed)?);
         batch.dropped += dropped;
         if round > plan.recipe().sampling.dynamic_sampling as u64 {
             break;
@@ -71,7 +70,7 @@ pub(crate) fn rollout_step<D: Device>(
     let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
 
-    let metrics = report::step(task, &batch, (&stats, kl.flatten()), step);
+    let metrics = report::step(task, &batch, &stats, kl.flatten());
     Ok((metrics, batch.into_trained()))
 }
 
@@ -83,7 +82,7 @@ pub(crate) fn imitation_step<D: Device>(
     step: Step,
     epoch: f64,
 ) -> Result<Metrics> {
-    let mut clock = clock::Clock::start();
+    let mut clock = clock::Clock::default();
     let stats = update(learner, demonstrations, plan, step)?;
     clock.lap("train");
     let mut metrics = Metrics::default();
@@ -120,14 +119,13 @@ pub(crate) fn mix<D: Device>(
     task: Task,
     learner: &mut Trainer<D>,
     scored: Vec<ScoredGroup>,
-    step: Step,
 ) -> Result<(Vec<MixedGroup>, usize)> {
     let (scored, dropped) = drop_short_groups(scored);
-    let (open, policy) = (task.open(&scored, step), task.verifier.policy);
+    let (open, policy) = (task.open(&scored), task.verifier.policy);
     let scores = scores_of_offers(task, learner, &scored, &open)?;
     let mixed = scored.into_iter().zip(open).zip(&scores).map(|((group, is_open), scores)| {
         let group = group.paying_unjudged(policy.truncated, policy.wrong);
-        let offer = task.offer(group.prompt(), step, scores);
+        let offer = task.offer(group.prompt(), scores);
         task.method.mix(group, &offer, is_open)
     });
     let mixed = mixed.collect();
@@ -140,7 +138,6 @@ pub(crate) fn credited<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
     groups: Vec<MixedGroup>,
-    step: Step,
 ) -> Result<Vec<Credited>> {
     if let Some(problem) = groups.iter().find_map(|it| task.method.refusal(&it.rewards())) {
         let hint = "give rewards from 0, or take method = \"grpo\"";
@@ -148,7 +145,7 @@ pub(crate) fn credited<D: Device>(
     }
     let scores = scores_of(task, engines, &groups)?;
     let of_group = |(group, scores)| {
-        let mut credit = task.method.credit(&group, step, &scores);
+        let mut credit = task.method.credit(&group, task.step, &scores);
         attach_reference(&mut credit, &scores, task.plan.recipe().loss());
         if let Some(correction) = task.plan.recipe().rollouts.correction() {
             let members = group.members().iter().zip(&mut credit);

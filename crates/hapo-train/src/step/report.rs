@@ -3,20 +3,15 @@
 use hapo_core::{BatchStatistics, Correction, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
-use super::clock::{Clock, unix_seconds};
+use super::clock::Clock;
 use super::group::{Batch, SampledTokens, Task};
 use crate::engine::trainer::loss_of;
-use crate::observe::memory;
 use crate::observe::stats::Stats;
+use crate::observe::{memory, unix_seconds};
 use crate::pack::is_moved;
 
-pub(super) fn step(
-    task: Task,
-    batch: &Batch,
-    (stats, kl): (&Stats, Option<f64>),
-    step: Step,
-) -> Metrics {
-    let mut metrics = Metrics::default();
+pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) -> Metrics {
+    let (mut metrics, step) = (Metrics::default(), task.step);
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
     groups(&mut metrics, batch);
@@ -62,7 +57,7 @@ const OF_GRADES: [&str; 5] =
 fn groups(metrics: &mut Metrics, batch: &Batch) {
     let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
     // The objective knows what cannot move the weights.
-    statistics.without_signal = batch.sampled_without_signal();
+    statistics.without_signal = batch.sampled.iter().filter(|it| !it.has_terms).count();
     for (name, value) in statistics.entries() {
         metrics.set(name, value);
     }
@@ -82,7 +77,7 @@ fn mismatch(metrics: &mut Metrics, batch: &Batch, correction: Correction) {
 /// The groups that are trained on, after dynamic sampling.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
     let it = BatchStatistics::of(batch.trained(), 0);
-    metrics.set("groups/refilled", batch.resampled() as f64);
+    metrics.set("groups/refilled", (batch.sampled.len() - batch.slots.len()) as f64);
     metrics.set("selected/without_signal", batch.without_signal() as f64);
     metrics.set("selected/reward_mean", it.reward_mean);
     if let Some(reward) = it.reward_policy_only {

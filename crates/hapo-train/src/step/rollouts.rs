@@ -42,9 +42,7 @@ impl RolloutLog {
         table: &PromptTable,
         step: Step,
     ) -> Result<()> {
-        let Some(run_dir) = &self.run_dir else {
-            return Ok(());
-        };
+        let Some(run_dir) = &self.run_dir else { return Ok(()) };
         if !step.0.is_multiple_of(self.every) {
             return Ok(());
         }

@@ -188,7 +188,7 @@ mod tests {
         let overrides = Overrides::set(["model.path=builtin:base", "data.prompts=16"]);
         let recipe = Recipe::load_stages(&path, &overrides).unwrap().remove(0);
         let mut run = Run::new(&RunPlan::settle(&recipe).unwrap(), 1).unwrap();
-        let (task, _) = run.task().unwrap();
+        let (task, ..) = run.task(hapo_core::Step(1)).unwrap();
         let format = &task.verifier.chat_format;
         let of = |text: &str| {
             let trace = format.tokenizer.encode(text).unwrap();

@@ -10,8 +10,9 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
+use super::batches_of;
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::pack::{Batching, Sequence, TokenGroup, batches_of, pack};
+use crate::pack::{Batching, Sequence, TokenGroup, pack};
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;

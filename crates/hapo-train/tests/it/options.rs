@@ -200,7 +200,7 @@ fn d25_temperature_and_truncated_draws() {
     let it = trapo(
         "sampling = { temperature = 0.7, top_p = 0.9, top_k = 20, min_p = 0.05, stop = [\"END\"] }",
     );
-    let Decoding::Sample { temperature, truncation } = it.decoding() else {
+    let Decoding::Sample { temperature, truncation } = it.sampling.decoding() else {
         panic!("training samples");
     };
     assert_eq!((temperature, truncation), (0.7, Truncation { top_k: 20, top_p: 0.9, min_p: 0.05 }));

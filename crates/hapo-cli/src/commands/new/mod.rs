@@ -16,7 +16,8 @@ use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate};
-use hapo_train::{Overrides, Preflight, Run, RunPlan, TemplateRequest};
+use hapo_train::recipe::AUTO;
+use hapo_train::{Overrides, Preflight, Run, RunPlan};
 use hapo_verify::Extraction;
 
 use self::draft::{pace, step_seconds};
@@ -185,7 +186,7 @@ impl<'a> Found<'a> {
         let config = hapo_model::folder::open(path)?.config;
         let files = hapo_model::folder::read_tokenizer_files(path)?;
         let tokenizer = Tokenizer::of_files(path, &files)?;
-        let auto = hapo_train::template_of(TemplateRequest::default(), &folder)?;
+        let auto = hapo_train::template_of(TemplateChoice::named(AUTO), &folder)?;
         let known = (auto.name, None, "what `auto` takes for this model");
         let own = (CHAT.to_owned(), None, "the model's own");
         let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own, which asks for a box");
@@ -392,7 +393,7 @@ impl<'a> Found<'a> {
 impl Chosen {
     /// The order of preference: correct answers, then readable ones, then whole ones.
     fn score(&self) -> [f64; 3] {
-        let of = |it: &Preflight| [it.success, it.format, -it.truncated];
+        let of = |it: &Preflight| [it.success, it.shares.read, -it.shares.truncated];
         self.seen.as_ref().map_or([0.0; 3], of)
     }
 
