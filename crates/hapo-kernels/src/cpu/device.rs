@@ -334,7 +334,7 @@ impl Device for Cpu {
             MomentsMut::Bf16 { buffers, seed } => {
                 let moments =
                     buffers.map(|it| Shared::new(bytemuck::cast_slice_mut(it.as_mut_slice())));
-                Moments::Bf16 { moments, rounding: Rounding { seed, update: step.step, first: 0 } }
+                Moments::Bf16 { moments, rounding: Rounding { seed, update: step.step } }
             }
         };
         let parameters = parameters.into_iter().map(|it| {
