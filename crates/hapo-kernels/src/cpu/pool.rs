@@ -8,6 +8,7 @@ use hapo_core::Refusal;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
+use super::share::Shared;
 use crate::compute::Compute;
 use crate::isa::multiplies_bf16;
 use crate::memory_counter::MemoryCounter;
@@ -86,6 +87,21 @@ impl Cpu {
                 (0..tasks).into_par_iter().with_max_len(1).for_each(task);
             });
         }
+    }
+
+    /// Runs `work` on blocks of a slice, each with its first element.
+    pub(super) fn for_blocks(
+        &self,
+        x: &mut [f32],
+        block: usize,
+        work: impl Fn(usize, &mut [f32]) + Sync + Send,
+    ) {
+        let (len, x) = (x.len(), Shared::new(x));
+        self.for_tasks(len.div_ceil(block), |task| {
+            let first = task * block;
+            // SAFETY: blocks are disjoint.
+            work(first, unsafe { x.part(first, block.min(len - first)) });
+        });
     }
 
     /// As [`Cpu::for_tasks`], results in task order.

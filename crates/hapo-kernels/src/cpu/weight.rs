@@ -282,11 +282,10 @@ impl Packed {
     fn gather(self, cpu: &Cpu, tokens: &[u32], words: &[f32], x: &mut [f32]) {
         let (len, width) = (self.panel_words(), self.shape[0]);
         assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
-        let x = Shared::new(x);
-        cpu.for_tasks(tokens.len(), |row| {
-            let (panel, column) = (tokens[row] as usize / PANEL, tokens[row] as usize % PANEL);
-            // SAFETY: rows are disjoint.
-            for (i, x) in unsafe { x.part(row * width, width) }.iter_mut().enumerate() {
+        cpu.for_blocks(x, width, |first, x| {
+            let token = tokens[first / width] as usize;
+            let (panel, column) = (token / PANEL, token % PANEL);
+            for (i, x) in x.iter_mut().enumerate() {
                 let (at, upper) = self.place(i, column);
                 *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
             }
