@@ -4,10 +4,10 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Compute,
-    Device, DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget,
-    Heads, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, Paired, Placed,
-    SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
+    BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadGrad, HeadStats, Heads, LowRank, MatShape, MomentsMut, NumberFormat,
+    Numbers, Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -231,16 +231,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         unreachable!("{ON_CPU}");
     }
 
-    fn rms_norm(
-        &self,
-        eps: f32,
-        offset: f32,
-        x: Read<L>,
-        w: Read<L>,
-        y: Write<L>,
-        inverse_rms: Write<L>,
-        residual: Option<Write<L>>,
-    ) {
+    fn rms_norm(&self, it: RmsNorm<Self>) {
+        let RmsNorm { eps, offset, x, w, y, inverse_rms, residual } = it;
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
         assert!(x.len == rows * width && y.len == rows * width, "x and y are [rows, width]");
@@ -271,17 +263,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn rms_norm_grad(
-        &self,
-        offset: f32,
-        x: Read<L>,
-        w: Read<L>,
-        inverse_rms: Read<L>,
-        dy: Read<L>,
-        onto: Onto<L>,
-        dx: Write<L>,
-        dw: Write<L>,
-    ) {
+    fn rms_norm_grad(&self, it: RmsNormGrad<Self>) {
+        let RmsNormGrad { offset, x, w, inverse_rms, dy, onto, dx, dw } = it;
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
         assert!(
@@ -314,13 +297,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn rope(
-        &self,
-        shape: AttentionShape,
-        angles: Read<L>,
-        positions: &Ids<L>,
-        heads: Heads<'_, CudaBuf<L>>,
-    ) {
+    fn rope(&self, Rotation { shape, angles, positions, heads }: Rotation<Self>) {
         assert!(shape.rotated == shape.head_dim, "{ON_CPU}");
         let (direction, both) = match heads {
             Heads::Stored { from, to } => {
@@ -334,14 +311,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Read<L>; 3],
-        out: Write<L>,
-        log_sums: Write<L>,
-    ) {
+    fn attention(&self, it: Attention<Self>) {
+        let Attention { shape, segments, qkv: [q, k, v], out, log_sums } = it;
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         shape.expect_rows(rows, &[q.len, out.len], &[k.len, v.len]);
@@ -374,16 +345,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn attention_grad(
-        &self,
-        shape: AttentionShape,
-        segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Read<L>; 3],
-        out: Read<L>,
-        log_sums: Read<L>,
-        dout: Read<L>,
-        [dq, dk, dv]: [Write<L>; 3],
-    ) {
+    fn attention_grad(&self, it: AttentionGrad<Self>) {
+        let AttentionGrad { shape, segments, qkv, out, log_sums, dout, dqkv } = it;
+        let ([q, k, v], [dq, dk, dv]) = (qkv, dqkv);
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         let of_queries = [q.len, out.len, dout.len, dq.len];
@@ -439,16 +403,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn attention_decode(
-        &self,
-        shape: AttentionShape,
-        layer: CacheLayer,
-        rows: &CudaTable<L, CacheRow>,
-        pages: &Ids<L>,
-        cache: &CudaBuf<L>,
-        [q, k, v]: [Read<L>; 3],
-        out: Write<L>,
-    ) {
+    fn attention_decode(&self, it: AttentionDecode<Self>) {
+        let AttentionDecode { shape, layer, rows, pages, cache, qkv: [q, k, v], out } = it;
         assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
         shape.expect_rows(n, &[q.len, out.len], &[k.len, v.len]);
@@ -486,14 +442,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn cache_append(
-        &self,
-        shape: AttentionShape,
-        first: CacheLayer,
-        cells: &Ids<L>,
-        [k, v]: [Read<L>; 2],
-        cache: &mut CudaBuf<L>,
-    ) {
+    fn cache_append(&self, it: CacheAppend<Self>) {
+        let CacheAppend { shape, first, cells, kv: [k, v], cache } = it;
         assert!(
             k.len.is_multiple_of((cells.items.len() * shape.kv_dim()).max(1)) && v.len == k.len,
             "k and v are [layers, cells, kv_heads · head_dim]"
@@ -613,14 +563,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn head(
-        &self,
-        vocabulary: usize,
-        targets: &CudaTable<L, HeadTarget>,
-        part: HeadPart,
-        logits: Read<L>,
-        stats: Write<L>,
-    ) {
+    fn head(&self, it: HeadStats<Self>) {
+        let HeadStats { vocabulary, targets, part, logits, stats } = it;
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
         self.run(|| {
@@ -637,15 +581,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn head_grad(
-        &self,
-        vocabulary: usize,
-        targets: &CudaTable<L, HeadTarget>,
-        part: HeadPart,
-        stats: Read<L>,
-        gradients: Read<L>,
-        logits: Write<L>,
-    ) {
+    fn head_grad(&self, it: HeadGrad<Self>) {
+        let HeadGrad { vocabulary, targets, part, stats, gradients, logits } = it;
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         self.run(|| {
             let args = [

@@ -52,7 +52,10 @@ pub const ARITHMETIC: &str = "chains of 512";
 pub use compute::Compute;
 pub use counting::{CountedBuf, CountedWeight, Counting};
 pub use cpu::{Cpu, CpuBuf, CpuWeight, nearest_bf16};
-pub use device::Device;
+pub use device::{
+    Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
+    RmsNormGrad, Rotation,
+};
 pub use device_caps::{CPU_LOGIT_BYTES, DeviceCaps, GPU_LOGIT_BYTES, Machine};
 pub use draw::draw;
 pub use error::{DeviceError, is_out_of_memory};

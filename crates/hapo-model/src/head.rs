@@ -4,7 +4,8 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, EmbeddingLayout, HeadPart, MatShape, NumberFormat, Numbers,
+    Accumulate, Buffer, Device, EmbeddingLayout, HeadGrad, HeadPart, HeadStats, MatShape,
+    NumberFormat, Numbers, RmsNormGrad,
 };
 
 use crate::batch::Prepared;
@@ -104,13 +105,13 @@ impl<D: Device> Head<D> {
         self.norm_rows(model, batch.head_row_count, &batch.head_rows, hidden_states);
         for part in parts(batch, chunk) {
             self.product(model, part.first_row, part.rows);
-            model.device.head(
+            model.device.head(HeadStats {
                 vocabulary,
-                &batch.targets,
+                targets: &batch.targets,
                 part,
-                self.logits.first(part.rows * vocabulary),
-                self.stats.first_mut(batch.order.len() * STATS),
-            );
+                logits: self.logits.first(part.rows * vocabulary),
+                stats: self.stats.first_mut(batch.order.len() * STATS),
+            });
         }
     }
 
@@ -128,16 +129,16 @@ impl<D: Device> Head<D> {
         let rows = batch.head_row_count;
         let multiplier = model.config.decoder.multipliers.logits;
         times(device, self.d_norm.first_mut(rows * hidden), multiplier);
-        device.rms_norm_grad(
-            model.config.decoder.norm_offset(),
-            self.x.first(rows * hidden),
-            model.norm.all(),
-            self.norm_inverse.first(rows),
-            self.d_norm.first(rows * hidden),
-            Accumulate::Nothing,
-            self.dx.first_mut(rows * hidden),
-            pass.gradients.of_norm(device, model.norm.place),
-        );
+        device.rms_norm_grad(RmsNormGrad {
+            offset: model.config.decoder.norm_offset(),
+            x: self.x.first(rows * hidden),
+            w: model.norm.all(),
+            inverse_rms: self.norm_inverse.first(rows),
+            dy: self.d_norm.first(rows * hidden),
+            onto: Accumulate::Nothing,
+            dx: self.dx.first_mut(rows * hidden),
+            dw: pass.gradients.of_norm(device, model.norm.place),
+        });
         device.scatter_rows(
             hidden,
             &batch.head_rows,
@@ -168,14 +169,14 @@ impl<D: Device> Head<D> {
                 self.product(model, part.first_row, part.rows);
             }
             let (at, len) = (part.first_row * hidden, part.rows * hidden);
-            device.head_grad(
+            device.head_grad(HeadGrad {
                 vocabulary,
-                &batch.targets,
+                targets: &batch.targets,
                 part,
-                self.stats.first(batch.order.len() * STATS),
-                self.gradients.first(batch.order.len() * 2),
-                self.logits.first_mut(part.rows * vocabulary),
-            );
+                stats: self.stats.first(batch.order.len() * STATS),
+                gradients: self.gradients.first(batch.order.len() * 2),
+                logits: self.logits.first_mut(part.rows * vocabulary),
+            });
             let d_logits = self.logits.first(part.rows * vocabulary);
             let d_norm = self.d_norm.at_mut(at, len);
             model.head.input_grad(pass, d_logits, Accumulate::Nothing, d_norm);

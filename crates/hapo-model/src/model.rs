@@ -6,7 +6,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{
     Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed,
-    ReadRows, Span, SpanMut,
+    ReadRows, RmsNorm, Span, SpanMut,
 };
 
 use crate::config::Config;
@@ -528,10 +528,18 @@ impl<D: Device> Model<D> {
         device: &D,
         x: Span<'_, D::Buf>,
         mut y: SpanMut<'_, D::Buf>,
-        inverse: SpanMut<'_, D::Buf>,
+        inverse_rms: SpanMut<'_, D::Buf>,
     ) {
-        let (eps, decoder) = (self.config.rms_eps, &self.config.decoder);
-        device.rms_norm(eps, decoder.norm_offset(), x, self.norm.all(), y.again(), inverse, None);
+        let Config { rms_eps: eps, decoder, .. } = &self.config;
+        device.rms_norm(RmsNorm {
+            eps: *eps,
+            offset: decoder.norm_offset(),
+            x,
+            w: self.norm.all(),
+            y: y.again(),
+            inverse_rms,
+            residual: None,
+        });
         times(device, y, decoder.multipliers.logits);
     }
 

@@ -9,13 +9,15 @@
 //! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
+use hapo_kernels::{Attention, Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{PackedBatch, Prepared, prepare};
 use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
-use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
+use crate::layer::{
+    AttentionArgs, BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch,
+};
 use crate::linear::Backward;
 use crate::model::Model;
 
@@ -311,15 +313,13 @@ impl<D: Device> Body<D> {
     }
 
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
-        let rows = batch.rows;
         let slot = index % self.saved.len();
         let ends = self.x.get_disjoint_mut([index, index + 1]);
         let [x, x_next] = ends.expect("a layer has an input and an output");
         let (saved, scratch) = (&mut self.saved[slot], &mut self.scratch);
         pass(model, batch, index).forward(x, x_next, saved, scratch, |device, a| {
-            let out = a.out.first_mut(rows * a.shape.q_dim());
-            let log_sums = a.log_sums.first_mut(rows * a.shape.heads);
-            device.attention(a.shape, &batch.segments, a.qkv, out, log_sums);
+            let (AttentionArgs { shape, qkv, out, log_sums }, segments) = (a, &batch.segments);
+            device.attention(Attention { shape, segments, qkv, out, log_sums });
         });
     }
 
