@@ -63,17 +63,14 @@ impl Compiler {
         Ok(Self { nvrtc: Arc::new(nvrtc), version: (major, minor), device: device.to_owned() })
     }
 
-    /// A failure of its device.
     pub(crate) fn failed(&self, problem: &str) -> DeviceError {
         failed(&self.device, problem)
     }
 
-    /// Its version, such as 12.9.
     pub fn version(&self) -> (i32, i32) {
         self.version
     }
 
-    /// The file that was opened.
     pub fn path(&self) -> &Path {
         &self.nvrtc.path
     }
@@ -98,7 +95,6 @@ impl Compiler {
         }
     }
 
-    /// Compiles a file of kernels.
     pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>> {
         let text = CString::new(source.program()).expect("a source has no zero byte");
         let name = CString::new(source.file).expect("a file name has no zero byte");

@@ -15,7 +15,6 @@ use hapo_kernels::{
 use crate::launch::{Launch, Launcher, Matrix, Memory, Product, Result, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
-/// A GPU, or a stand-in for one.
 #[derive(Debug)]
 pub struct CudaDevice<L: Launcher> {
     pub(crate) inner: Arc<Inner<L>>,
@@ -38,7 +37,6 @@ pub(crate) struct Inner<L: Launcher> {
     rounded: Mutex<Rounded<L>>,
 }
 
-/// Memory that grows on demand.
 #[derive(Debug)]
 pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
 
@@ -62,7 +60,6 @@ struct Rounded<L: Launcher> {
     of: Option<(u64, usize, u64)>,
 }
 
-/// A buffer on a GPU.
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
     /// Shared by a matrix and the B of the pair below it.
@@ -86,7 +83,6 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 }
 
-/// A state that no buffer had.
 fn new_state() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -118,7 +114,6 @@ impl<L: Launcher> CudaBuf<L> {
         Self { memory, start, len, format, rows: None, state }
     }
 
-    /// Address of the first number.
     pub(crate) fn address(&self) -> u64 {
         self.memory.address() + self.start as u64
     }
@@ -214,12 +209,10 @@ pub(crate) fn shared_format<L: Launcher, const N: usize>(
     format
 }
 
-/// An f32 as an argument.
 pub(crate) fn f32_arg(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
 
-/// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
@@ -237,7 +230,6 @@ impl<L: Launcher> Factor<'_, L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// A device over a launcher.
     pub fn new(launcher: L, products: Compute) -> Self {
         Self {
             inner: Arc::new(Inner {

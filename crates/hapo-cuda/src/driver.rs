@@ -40,7 +40,6 @@ const SYMBOLS: &[&str] = &[
 /// The earliest architecture: the shared memory that tiles of attention take, and bf16.
 const LEAST_MAJOR: i32 = 8;
 
-/// Bytes of the products' workspace.
 const WORKSPACE: usize = 64 << 20;
 
 /// Environment variable that turns f32 products into TF32 in every program.
@@ -264,7 +263,6 @@ impl Driver {
         self.open.trace.as_ref().map(Trace::table)
     }
 
-    /// Makes the GPU's context current on this thread.
     fn bind(&self) -> Result<()> {
         self.checked(self.open.context.bind_to_thread(), "the context is lost")
     }
@@ -384,7 +382,6 @@ impl Driver {
         self.checked(unsafe { trace.end(stream, name(), &begun) }, what)
     }
 
-    /// There is no memory for `bytes` more.
     fn full(&self, bytes: usize) -> DeviceError {
         let (free, total) = cuda::mem_get_info().unwrap_or_default();
         DeviceError::OutOfMemory {
@@ -395,7 +392,6 @@ impl Driver {
         }
     }
 
-    /// Uninitialised memory of `bytes`.
     fn room(&self, bytes: usize) -> Result<CudaMemory> {
         self.bind()?;
         self.hold_no_more()?;
@@ -448,7 +444,6 @@ fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(256)
 }
 
-/// A module, and its kernels by their names.
 type Loaded = (sys::CUmodule, Vec<(&'static str, Function)>);
 
 /// The loaded kernels. Reading an attribute of a function brings its code to the GPU now, not at its first launch, when
@@ -529,7 +524,6 @@ unsafe fn free(
     }
 }
 
-/// The driver's version, and what made the kernels.
 fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
     let mut version = 0;
     // SAFETY: the number outlives the call.
@@ -541,7 +535,6 @@ fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
     ]
 }
 
-/// Checks that the driver's library is there and new enough.
 fn find_driver(name: &str) -> Result<()> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
@@ -563,7 +556,6 @@ fn find_driver(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The failed action and the driver's message.
 fn describe(what: &str, error: DriverError) -> String {
     let text = error.error_string().ok().map(CStr::to_string_lossy);
     let text = text.unwrap_or("an unknown error".into());

@@ -15,7 +15,6 @@ use crate::compile::{Arch, Compiler, Form, options};
 use crate::launch::Result;
 use crate::sources::{Source, sources};
 
-/// Variable with the path of the file.
 const FILE: &str = "HAPO_KERNEL_IMAGES";
 /// Its name beside the executable.
 const NAME: &str = "kernels.zst";
@@ -69,7 +68,6 @@ impl Kernels {
     }
 }
 
-/// Images by the hash of what they were made from.
 struct Images(HashMap<[u8; 32], Vec<u8>>);
 
 impl Images {
@@ -190,7 +188,6 @@ fn key(source: &Source, arch: Arch) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The first entry, and what follows it.
 fn entry(bytes: &[u8]) -> Option<([u8; 32], &[u8], &[u8])> {
     let (key, rest) = bytes.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;

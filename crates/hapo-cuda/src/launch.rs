@@ -13,7 +13,6 @@ pub const THREADS: u32 = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub kernel: &'static str,
-    /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Bytes of shared memory per block.
     pub shared: u32,
@@ -24,7 +23,6 @@ pub struct Launch<'a> {
 /// A matrix by columns, `stride` elements apart, as BLAS has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Address of its first element.
     pub address: u64,
     pub stride: usize,
     pub transposed: bool,
@@ -37,16 +35,13 @@ pub struct Product {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Number format of the factors.
     pub number: Compute,
     pub left: Matrix,
     pub right: Matrix,
     pub factor: f32,
-    /// Add to `out` instead of overwriting it.
     pub add: bool,
     /// Add up the inner dimension in one piece, so that a column of the result does not depend on `n`.
     pub whole: bool,
-    /// The result; never transposed.
     pub out: Matrix,
     /// Store the result in bf16, otherwise in f32.
     pub out_is_bf16: bool,

@@ -24,7 +24,6 @@ type Onto<'a, L> = Accumulate<'a, CudaBuf<L>>;
 type Ids<L> = CudaTable<L, u32>;
 type Kept<'a, L> = Numbers<'a, CudaBuf<L>, CudaWeight<L>>;
 
-/// The place of a product's result, and its format.
 type Out = (Matrix, NumberFormat);
 
 /// Why some operations of the CPU are not here.
@@ -759,7 +758,6 @@ fn by_columns<B>(
     }
 }
 
-/// A matrix in its stored order.
 fn plain(address: u64, stride: usize) -> Matrix {
     Matrix { address, stride, transposed: false }
 }

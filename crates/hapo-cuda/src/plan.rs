@@ -35,7 +35,6 @@ pub(crate) fn shared_to_allow(asked: u32, fixed: u32, limit: u32) -> Result<Opti
     Ok(Some(asked))
 }
 
-/// `n` in 32 bits.
 pub(crate) fn narrow(what: &'static str, n: usize) -> Result<u32, TooLarge> {
     u32::try_from(n).map_err(|_| TooLarge { what, got: n, limit: u32::MAX as usize })
 }
@@ -111,7 +110,6 @@ pub(crate) fn draw_bytes(usable: usize) -> u32 {
 /// Tiles of the attention kernels of one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttentionPlan {
-    /// Columns the kernels are made for.
     pub(crate) width: usize,
     /// Queries and keys of a tile, forward.
     pub(crate) forward: usize,
@@ -179,7 +177,6 @@ pub(crate) struct BackwardTiles {
 /// The attention of the tensor cores for one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TilePlan {
-    /// Columns the kernels are made for.
     width: usize,
     /// Forward, for the gradients of queries and of keys and values, and to decode.
     pub(crate) kernels: [&'static str; 4],
@@ -195,7 +192,6 @@ impl TilePlan {
     /// Query heads of a block in decoding.
     pub(crate) const HEADS: usize = 16;
 
-    /// The smallest kernels that hold a head.
     pub(crate) fn of(shape: AttentionShape) -> Option<Self> {
         macro_rules! plan {
             ($width:literal) => {
@@ -258,10 +254,8 @@ pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
     tiles.concat()
 }
 
-/// Queries of a chunk of [`key_chunks`].
 const CHUNK_QUERIES: usize = 4096;
 
-/// The work of the gradients of keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyChunks {
     /// `[row, rows, first segment, end segment, first tile of queries, end, part]`: a tile of keys and a part of the
@@ -303,7 +297,6 @@ pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize, queries: usize) -
     all
 }
 
-/// How many tiles of `tile` keys there are.
 pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> usize {
     segments.iter().map(|it| (it.len as usize).div_ceil(tile)).sum()
 }
@@ -342,11 +335,8 @@ pub(crate) fn decode_bytes(head_dim: usize) -> u32 {
 /// Rows of every token id, for the gradient of the embedding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TokenGroups {
-    /// Distinct ids, ascending.
     pub(crate) ids: Vec<u32>,
-    /// Where the rows of each begin, and the end.
     pub(crate) starts: Vec<u32>,
-    /// Rows, ascending within an id.
     pub(crate) rows: Vec<u32>,
 }
 

@@ -23,26 +23,12 @@ const WORTH_A_GRAPH: u32 = 11;
 /// An operation with all that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
-    Launch {
-        kernel: &'static str,
-        grid: [u32; 3],
-        shared: u32,
-        /// How many arguments it has.
-        args: usize,
-    },
+    Launch { kernel: &'static str, grid: [u32; 3], shared: u32, args: usize },
     Product(Product),
-    Copy {
-        from: u64,
-        to: u64,
-        bytes: usize,
-    },
-    Zero {
-        at: u64,
-        bytes: usize,
-    },
+    Copy { from: u64, to: u64, bytes: usize },
+    Zero { at: u64, bytes: usize },
 }
 
-/// Operations in the order of their calls.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sequence {
     operations: Vec<Operation>,
@@ -55,7 +41,6 @@ impl Sequence {
         self.args.extend_from_slice(args);
     }
 
-    /// True if it begins with all of `other`.
     fn begins_with(&self, other: &Self) -> bool {
         self.operations.starts_with(&other.operations) && self.args.starts_with(&other.args)
     }
@@ -67,7 +52,6 @@ impl Sequence {
             && self.args.get(end - args..end) == Some(&other.args[end - args..])
     }
 
-    /// Hands over every operation with its arguments, until one fails.
     pub(crate) fn each<E>(
         &self,
         mut run: impl FnMut(Operation, &[u64]) -> Result<(), E>,
@@ -83,7 +67,6 @@ impl Sequence {
     }
 }
 
-/// A sequence that came before.
 #[derive(Debug)]
 struct Known {
     sequence: Sequence,
@@ -108,7 +91,6 @@ struct Coming {
     has_begun: bool,
 }
 
-/// What is to be done with an operation.
 pub(crate) enum Now {
     Hold,
     Begin,

@@ -123,7 +123,6 @@ impl<L: Launcher> CudaWeight<L> {
         self.shape[0] * self.shape[1]
     }
 
-    /// The numbers that products read.
     pub(crate) fn all(&self) -> Span<'_, CudaBuf<L>> {
         self.numbers.first(self.len())
     }
@@ -193,7 +192,6 @@ impl<L: Launcher> CudaDevice<L> {
         norms
     }
 
-    /// The sums of all blocks, launch by launch.
     fn parts_of_norms(&self, launches: &[Norms]) -> Result<Vec<f64>> {
         let blocks: usize = launches.iter().map(|it| it.2.len()).sum();
         let mut parts = vec![0.0_f64; blocks];
@@ -215,7 +213,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(parts)
     }
 
-    /// A step of the optimiser, a launch for each parameter.
     pub(crate) fn update(
         &self,
         step: AdamW,

@@ -35,7 +35,6 @@ impl<D: Device> Gradients<D> {
         self.cleared = true;
     }
 
-    /// Takes memory where it was given back.
     pub(crate) fn reserve(&mut self, device: &D) -> Result<(), Refusal> {
         if self.buf.is_none() {
             self.buf = Some(device.alloc(self.len, NumberFormat::F32)?);

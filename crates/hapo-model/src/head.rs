@@ -93,7 +93,6 @@ impl<D: Device> Head<D> {
         self.logits.bytes()
     }
 
-    /// Statistics of the targets of `hidden_states`, the output of the last layer.
     pub(crate) fn forward(
         &mut self,
         model: &Model<D>,
@@ -115,7 +114,6 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// From the targets' gradients to the gradient of the last layer's output.
     pub(crate) fn backward(
         &mut self,
         model: &Model<D>,

@@ -20,11 +20,9 @@ pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::W
 
 pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
-/// A norm or a bias.
 #[derive(Debug)]
 pub(crate) struct Vector<D: Device> {
     numbers: D::Buf,
-    /// Among the parameters.
     pub(crate) place: Range,
 }
 
@@ -107,7 +105,6 @@ impl<D: Device> Linear<D> {
         self.shape
     }
 
-    /// The matrix and the bias.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         [Numbers::Weight(&self.weight)].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
     }
@@ -117,7 +114,6 @@ impl<D: Device> Linear<D> {
         [NumbersMut::Weight(&mut self.weight)].into_iter().chain(bias)
     }
 
-    /// A and B of the pair.
     pub(crate) fn pair(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         self.pair.iter().flat_map(|it| [&it.a, &it.b]).map(Numbers::Weight)
     }

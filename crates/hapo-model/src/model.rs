@@ -46,7 +46,6 @@ pub(crate) struct Layer<D: Device> {
     pub(crate) v: Linear<D>,
     pub(crate) qk_norm: Option<[Vector<D>; 2]>,
     pub(crate) o: Linear<D>,
-    /// Before and after the MLP.
     pub(crate) mlp_norms: [Option<Vector<D>>; 2],
     pub(crate) gate: Linear<D>,
     pub(crate) up: Linear<D>,
@@ -100,7 +99,6 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    /// Its tensors in the order of the layout.
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
         let mlp = [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::tensors);
@@ -453,7 +451,6 @@ impl<D: Device> Model<D> {
         Ok(self.device.check()?)
     }
 
-    /// All tensors without an adapter's, in the order of the layout.
     fn tensors(&self) -> Vec<Tensor<'_, D>> {
         let embedding = self.embedding();
         let head = self.embedding.is_some().then_some(&self.head);
@@ -479,7 +476,6 @@ impl<D: Device> Model<D> {
             .collect()
     }
 
-    /// The tensors of the adapter, in the order of its layout.
     fn pairs(&self) -> Vec<Tensor<'_, D>> {
         self.layers.iter().flat_map(Layer::linears).flat_map(Linear::pair).collect()
     }
@@ -593,7 +589,6 @@ pub(crate) fn times<D: Device>(device: &D, x: SpanMut<D::Buf>, factor: f64) {
     }
 }
 
-/// Elements of a tensor from `first` on, to the host.
 fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f32]) {
     match tensor {
         Numbers::Span(it) => device.download(it.part(first, to.len()), to),
@@ -619,7 +614,6 @@ pub(crate) fn fill<D: Device>(
     }
 }
 
-/// Elements of a tensor from `first` on, from the host.
 pub(crate) fn write<D: Device>(
     device: &D,
     tensor: &mut TensorMut<'_, D>,

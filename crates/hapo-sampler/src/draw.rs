@@ -10,11 +10,7 @@ pub enum Decoding {
     /// The most likely token; the lowest id on ties.
     Greedy,
     /// A draw at this temperature, restricted as `truncation` says.
-    Sample {
-        /// Divides the logits; above zero.
-        temperature: f32,
-        truncation: Truncation,
-    },
+    Sample { temperature: f32, truncation: Truncation },
 }
 
 /// Restrictions on the tokens that may be drawn, applied in the order of the fields. The recorded log-probabilities

@@ -71,7 +71,6 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Its place in the order of requests.
     fn place(&self) -> (RequestId, usize) {
         (self.id, self.completion)
     }
@@ -87,7 +86,6 @@ struct Running {
 #[derive(Debug)]
 struct Preempted {
     sequence: Sequence,
-    /// Its new slot, while it is read.
     reading: Option<SeqSlot>,
 }
 
@@ -251,7 +249,6 @@ impl<'a, D: Device> Engine<'a, D> {
         }
     }
 
-    /// One more token of every running sequence.
     fn advance(&mut self, events: &mut Vec<Event>) -> Result<(), Refusal> {
         self.make_room()?;
         if self.running.is_empty() {

@@ -28,7 +28,6 @@ impl<'a> GroupRequest<'a> {
         Self { prompt, tokens, completions, given: 0 }
     }
 
-    /// Most tokens of one of its completions.
     fn limit(&self, settings: &SampleSettings<'_>) -> usize {
         settings.max_new_tokens.saturating_sub(self.given)
     }
@@ -234,7 +233,6 @@ fn limits<D: Device>(
     Ok(limits)
 }
 
-/// A group with a first token.
 struct Begun {
     completions: Vec<(Rollout, Details)>,
     left: usize,

@@ -12,7 +12,6 @@ use crate::fields::{Endpoint, Fields};
 
 const MAX_COMPLETIONS: usize = 128;
 const MAX_PROMPTS: usize = 256;
-/// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1000;
@@ -437,7 +436,6 @@ pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> 
     }))
 }
 
-/// The text of tokens, special ones written out.
 pub(crate) fn detokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
     let fields = Fields::of_body(body, &served.settings, &["tokens"])?;
     let expected = "a list of token ids";

@@ -39,7 +39,6 @@ pub(crate) struct Wanted {
     pub(crate) version: String,
 }
 
-/// The folder of new weights, if the server takes any.
 pub(crate) fn inside(served: &Served) -> Result<&Path, ApiError> {
     served.weights_inside.as_deref().ok_or_else(|| {
         let how = "start it with --weights-from FOLDER to let it";

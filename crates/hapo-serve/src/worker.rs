@@ -26,14 +26,11 @@ pub(crate) enum WorkerEvent {
     /// The version of the weights that everything else of the answer is made by.
     Begun(Arc<str>),
     Event {
-        /// Index of the request within its answer.
         request: usize,
         completion: usize,
         kind: EventKind,
     },
-    /// The tokens of a prompt with their log-probabilities.
     Scored {
-        /// Index of the request within its answer.
         request: usize,
         tokens: Vec<ScoredToken>,
     },
@@ -67,7 +64,6 @@ enum Command {
 pub(crate) struct WorkerSender(mpsc::Sender<Command>);
 
 impl WorkerSender {
-    /// `false` when the worker is gone.
     pub(crate) fn send(&self, submission: Submission) -> bool {
         self.0.send(Command::Serve(submission)).is_ok()
     }
@@ -129,7 +125,6 @@ impl Worker {
         WorkerSender(self.commands.clone())
     }
 
-    /// Ends the thread; running requests are cancelled.
     pub(crate) fn stop(self) {
         // Both fail only when the thread is gone already.
         let _ = self.commands.send(Command::Stop);

@@ -36,9 +36,7 @@ pub struct Config {
     pub max_positions: usize,
     /// Ids that end a sequence, from `generation_config.json` where present, else `config.json`.
     pub eos: Vec<u32>,
-    /// Id of the beginning-of-sequence token, when the folder names one.
     pub bos: Option<u32>,
-    /// Id of the padding token, when the folder names one.
     pub pad: Option<u32>,
 }
 
@@ -54,10 +52,8 @@ impl Config {
     }
 }
 
-/// A tensor of the Hugging Face folder: its published name and shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// Name in the safetensors files.
     pub name: String,
     /// Shape in the safetensors files; linear weights are `[out, in]`.
     pub shape: Vec<usize>,

@@ -209,7 +209,6 @@ impl<D: Device> KvCache<D> {
         found.ok_or_else(|| CacheFull { needed, free, capacity }.into())
     }
 
-    /// A slot for a prompt whose pages are written.
     pub(crate) fn keep_prompt(&mut self, tokens: &[u32], pages: Vec<u32>) -> PromptSlot {
         self.pages.share(tokens, &pages);
         self.generation += 1;
@@ -280,7 +279,6 @@ impl<D: Device> KvCache<D> {
     }
 }
 
-/// Where the tokens `first..` of a prompt go.
 pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
     tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
 }

@@ -153,7 +153,6 @@ impl<D: Device> KvCache<D> {
         });
     }
 
-    /// The workspace of the last prompts if it is large enough, else a larger one.
     pub(crate) fn prefill_workspace(
         &mut self,
         model: &Model<D>,
@@ -203,7 +202,6 @@ impl<D: Device> KvCache<D> {
         Ok(Prefill { slots, logits })
     }
 
-    /// Takes pages for each prompt and reads the prompts, a few at a time.
     fn prefill_into(
         &mut self,
         model: &Model<D>,

@@ -26,7 +26,6 @@ struct Task<'a, D: Device> {
     work: &'a mut Workspace<D>,
     rows: &'a [CacheRow],
     tokens: &'a [u32],
-    /// How the next token of each row is drawn, where it is.
     wanted: &'a [Option<DrawRow>],
     next: &'a mut [NextToken],
     cache: &'a D::Buf,
@@ -258,7 +257,6 @@ impl<D: Device> Task<'_, D> {
     }
 }
 
-/// Items of rows, with others behind them up to `n`.
 fn padded<T: Copy>(items: &[T], n: usize, with: T) -> Cow<'_, [T]> {
     if items.len() == n {
         return Cow::Borrowed(items);

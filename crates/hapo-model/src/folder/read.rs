@@ -134,7 +134,6 @@ impl Fingerprint {
         self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
     }
 
-    /// Adds a tensor by [`Self::sampled`].
     pub(super) fn add_sampled(&mut self, spec: &TensorSpec, sampled: &[f32]) {
         self.add_bytes(spec.name.as_bytes());
         for size in &spec.shape {
@@ -205,7 +204,6 @@ impl ModelFolder {
             .expect("the list of formats is not empty")
     }
 
-    /// As [`read_tokenizer_files`].
     pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         read_tokenizer_files(&self.dir)
     }
@@ -331,7 +329,6 @@ fn locate(
     }
 }
 
-/// Checks one tensor of a header against its shape in the configuration.
 fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Refusal> {
     let entry = &file.tensors[&spec.name];
     let refuse = |expected: String, got: &str, hint| {

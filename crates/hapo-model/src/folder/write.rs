@@ -97,7 +97,6 @@ pub fn write(
     Ok(written)
 }
 
-/// Writes the files that go with weights, and `generation_config.json`.
 pub(super) fn write_companions(
     dir: &Path,
     config: &Config,
@@ -267,7 +266,6 @@ fn header_bytes(specs: &[TensorSpec], dtype: Dtype, notes: &[(&str, &str)]) -> V
     header
 }
 
-/// Checks that a tensor's values are as many as its shape says and have a nearest finite number.
 fn require_writable(
     path: &Path,
     spec: &TensorSpec,

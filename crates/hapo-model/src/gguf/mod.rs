@@ -54,19 +54,16 @@ pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
 }
 
 impl Gguf {
-    /// As [`read_config`](crate::folder::read_config).
     pub(crate) fn config(&self) -> Result<ParsedConfig, Refusal> {
         let fields = Architecture::of(self)?.fields(self)?;
         (from_value(&fields).and_then(config_json::read))
             .map_err(|refusal| in_file(&self.path, refusal))
     }
 
-    /// As [`read_tokenizer_files`](crate::folder::read_tokenizer_files).
     pub(crate) fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         tokens::files(self)
     }
 
-    /// The same without the tokenizer.
     pub(crate) fn chat_files(&self) -> Result<Companions, Refusal> {
         tokens::chat_files(self)
     }
@@ -107,7 +104,6 @@ pub(crate) enum Change {
     None,
     /// In each head of as many rows, the two halves are interleaved.
     Interleaved(usize),
-    /// 1 is added.
     PlusOne,
 }
 

@@ -31,7 +31,6 @@ pub(super) const SPACE: &str = "\u{2581}";
 
 struct Tokens<'a> {
     texts: Vec<&'a str>,
-    /// See [`NORMAL`].
     kinds: Vec<i32>,
     ids: HashMap<String, usize>,
 }
@@ -97,7 +96,6 @@ fn flag(gguf: &Gguf, name: &str) -> Result<Option<bool>, Refusal> {
     gguf.get(&format!("tokenizer.ggml.{name}"), "true or false")
 }
 
-/// A special token's id and text.
 fn special<'a>(
     gguf: &Gguf,
     texts: &[&'a str],
@@ -157,7 +155,6 @@ fn is_spaces(text: &str) -> bool {
     text.chars().all(|it| it == ' ' || SPACE.contains(it))
 }
 
-/// A list with a value for each of `n` tokens.
 fn of_tokens<'a, T: Deserialize<'a>>(
     gguf: &'a Gguf,
     name: &str,

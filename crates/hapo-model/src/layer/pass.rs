@@ -23,7 +23,6 @@ pub(crate) struct LayerPass<'a, D: Device> {
     shape: AttentionShape,
     /// Is `None` where heads are not turned.
     angles: Option<Span<'a, D::Buf>>,
-    /// The part of the device that runs it.
     pub(crate) device: &'a D,
     pub(crate) rows: usize,
     pub(crate) positions: &'a D::Table<u32>,
@@ -45,7 +44,6 @@ pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) mlp_hidden: &'a mut D::Buf,
 }
 
-/// Where a block's output goes before it is added.
 struct Exit<'a, D: Device> {
     /// The norm after it, and its saved input.
     norm: Option<(&'a Vector<D>, &'a mut NormInput<D>)>,

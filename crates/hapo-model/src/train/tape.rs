@@ -25,7 +25,6 @@ use crate::model::Model;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActivationCheckpointing {
-    /// All are saved.
     #[default]
     None,
     /// Only the input of every layer is saved; the rest is computed again.
@@ -259,13 +258,11 @@ impl<D: Device> Tape<D> {
     }
 }
 
-/// A sequence of which some layers and logits are computed.
 #[derive(Debug)]
 pub struct Reading<D: Device> {
     prepared: Prepared<D>,
     rows: Vec<u32>,
     layers: usize,
-    /// Rows whose logits were handed over.
     done: usize,
 }
 

@@ -102,7 +102,6 @@ impl<D: Device> Engine<'_, D> {
         Ok(admitted)
     }
 
-    /// A sequence for the next completion of a request whose prompt is in the cache.
     fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Running, Refusal> {
         self.require_room(KvCache::<D>::cost(1))?;
         let job = self.jobs.get_mut(&id).expect("a waiting request is known");
@@ -194,7 +193,6 @@ impl<D: Device> Engine<'_, D> {
         Ok(ids)
     }
 
-    /// Reads a piece of a prompt that is longer than a step's budget.
     fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, Refusal> {
         let mut prompt = match self.partial.take() {
             Some((_, it)) => it,
