@@ -218,7 +218,7 @@ fn a_full_cache_refuses_and_released_pages_are_used_again() {
     cache.release(b).unwrap();
     decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap();
     let full = decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap_err();
-    assert_eq!(full.to_string(), "sequence slot 0 has all of its 65 tokens");
+    assert_eq!(full.to_string(), "sequence slot 2 has all of its 65 tokens");
     cache.release_prompt(prompt).unwrap();
     assert_eq!(cache.fork(prompt, 1).unwrap_err().to_string(), "prompt slot 0 is not in use");
     cache.release(c).unwrap();
