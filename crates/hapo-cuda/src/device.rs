@@ -12,7 +12,7 @@ use hapo_kernels::{
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launch, Launcher, Matrix, Memory, Product, Result, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
 #[derive(Debug)]
@@ -327,7 +327,12 @@ impl<L: Launcher> CudaDevice<L> {
         if grid.contains(&0) {
             return Ok(());
         }
-        self.inner.launcher.launch(&Launch { kernel, grid, shared, args })
+        let operation = Operation::Launch { kernel, grid, shared, args: args.len() };
+        self.inner.launcher.begin(operation, args)
+    }
+
+    pub(crate) fn begin(&self, operation: Operation) -> Done {
+        self.inner.launcher.begin(operation, &[])
     }
 
     /// Runs `work` with scratch memory of at least `bytes`, alone.
@@ -384,7 +389,7 @@ impl<L: Launcher> CudaDevice<L> {
                 Ok(())
             } else {
                 let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-                self.inner.launcher.zero(product.out.address, m * n * bytes)
+                self.begin(Operation::Zero { at: product.out.address, bytes: m * n * bytes })
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {
@@ -394,7 +399,7 @@ impl<L: Launcher> CudaDevice<L> {
         }
         match self.inner.products {
             Compute::Bf16 => self.rounded_product(product, left, right),
-            number => self.inner.launcher.product(&Product { number, ..product }),
+            number => self.begin(Operation::Product(Product { number, ..product })),
         }
     }
 
@@ -415,12 +420,12 @@ impl<L: Launcher> CudaDevice<L> {
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
             let left_at = rounded(left, scratch)?;
             let right_at = rounded(right, scratch + right_at as u64)?;
-            self.inner.launcher.product(&Product {
+            self.begin(Operation::Product(Product {
                 number: Compute::Bf16,
                 left: moved(product.left, left_at),
                 right: moved(product.right, right_at),
                 ..product
-            })
+            }))
         })
     }
 

@@ -35,7 +35,7 @@ pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable};
 pub use driver::{Driver, open};
 pub use images::{Planted, write_images, write_planted_images};
-pub use launch::{Launch, Launcher, Matrix, Memory, Product, THREADS};
+pub use launch::{Launcher, Matrix, Memory, Operation, Product, THREADS};
 pub use products::Refused;
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;

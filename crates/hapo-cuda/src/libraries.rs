@@ -16,8 +16,7 @@ pub(crate) const FOLDERS: &str = "HAPO_CUDA_LIBRARIES";
 
 /// Declares a library: its functions, each found when it is opened.
 macro_rules! library {
-    ($(#[$doc:meta])* $name:ident of $names:expr; { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
-        $(#[$doc])*
+    ($name:ident of $names:expr; { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
         #[allow(non_snake_case, reason = "the functions have NVIDIA's names")]
         pub(crate) struct $name {
             pub(crate) path: PathBuf,

@@ -14,7 +14,7 @@ use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
     shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Product, Result, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
 
@@ -100,7 +100,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn copy(&self, src: Read<L>, dst: Write<L>) {
         assert_eq!(src.len, dst.len, "equal lengths");
         let bytes = bytes_of(src, &dst);
-        self.run(|| self.inner.launcher.copy(at_row(src), to_row(&dst), bytes));
+        let copy = Operation::Copy { from: at_row(src), to: to_row(&dst), bytes };
+        self.run(|| self.begin(copy));
     }
 
     fn fill(&self, dst: Write<L>, value: f32) {
@@ -555,7 +556,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn scatter_rows(&self, width: usize, rows: &Ids<L>, y: Read<L>, x: Write<L>) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
-            self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
+            self.begin(Operation::Zero { at: to(&x), bytes: x.len * size_of::<f32>() })?;
             let width = self.word("columns", width)?;
             let args = [width, Self::table_at(rows)?, at(y), to(&x)];
             self.over_32("scatter_rows", y.len, &args)

@@ -12,22 +12,13 @@
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::sys;
 
-use crate::launch::Product;
+use crate::launch::Operation;
 
 /// Sequences that are kept: those of a few numbers of rows.
 const KEPT: usize = 8;
 
 /// How often a sequence has come before it is made a graph.
 const WORTH_A_GRAPH: u32 = 11;
-
-/// An operation with all that it depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operation {
-    Launch { kernel: &'static str, grid: [u32; 3], shared: u32, args: usize },
-    Product(Product),
-    Copy { from: u64, to: u64, bytes: usize },
-    Zero { at: u64, bytes: usize },
-}
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sequence {

@@ -10,7 +10,7 @@ use hapo_kernels::{
 };
 
 use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
-use crate::launch::{Launcher, Memory, Result};
+use crate::launch::{Launcher, Memory, Operation, Result};
 use crate::plan;
 
 /// A matrix `[inputs, outputs]`.
@@ -73,12 +73,12 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
         let len = self.len();
         let bytes = len * shared_format([&self.numbers, &copy.numbers]).bytes();
         let [here, there] = [self, copy].map(|it| to(&it.numbers.first_mut(len)));
-        let launcher = &device.inner.launcher;
+        let moved = |from, to| device.begin(Operation::Copy { from, to, bytes });
         device.run(|| {
             device.with_scratch(bytes, |scratch| {
-                launcher.copy(here, scratch, bytes)?;
-                launcher.copy(there, here, bytes)?;
-                launcher.copy(scratch, there, bytes)
+                moved(here, scratch)?;
+                moved(there, here)?;
+                moved(scratch, there)
             })
         });
     }

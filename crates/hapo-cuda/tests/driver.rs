@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hapo_cuda::{CudaDevice, CudaWeight, Driver, Launcher, Memory, Product, Refused};
+use hapo_cuda::{CudaDevice, CudaWeight, Driver, Launcher, Memory, Operation, Product, Refused};
 use hapo_kernels::{
     Accumulate, Attention, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix,
     NumberFormat, Numbers,
@@ -649,7 +649,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         };
         let mut out = [0_u8; 16];
         let mut run = |product: &Product| {
-            driver.product(product).unwrap();
+            driver.begin(Operation::Product(*product), &[]).unwrap();
             driver.download(c.address(), &mut out).unwrap();
             out.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect::<Vec<_>>()
         };
