@@ -34,7 +34,7 @@ mod weight;
 pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable};
 pub use driver::{Driver, open};
-pub use images::{Planted, write_images, write_planted_images};
+pub use images::{ARCHS, write_images};
 pub use launch::{Launcher, Matrix, Memory, Operation, Product, THREADS};
 pub use products::Refused;
 pub use sources::{Source, sources};

@@ -5,7 +5,7 @@ const COMMON: &str = include_str!("../kernels/common.cuh");
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     pub file: &'static str,
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     pub(crate) kernels: &'static str,
 }
 

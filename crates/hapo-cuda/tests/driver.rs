@@ -561,7 +561,8 @@ fn kernels_that_ship_need_no_compiler() {
     if is_child(NAME) {
         if let Some(path) = std::env::var_os(WRITE) {
             let compiler = hapo_cuda::Compiler::find("test").unwrap();
-            hapo_cuda::write_images(&compiler, Path::new(&path)).unwrap();
+            hapo_cuda::write_images(&compiler, Path::new(&path), &hapo_cuda::ARCHS, |it| it)
+                .unwrap();
             return;
         }
         match open(Compute::F32) {
