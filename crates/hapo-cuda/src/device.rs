@@ -13,7 +13,7 @@ use hapo_kernels::{
 };
 
 use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
-use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
+use crate::plan::{self, AttentionPlan, TooLarge};
 
 #[derive(Debug)]
 pub struct CudaDevice<L: Launcher> {
@@ -451,7 +451,17 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    pub(crate) fn attention_plan(&self, shape: AttentionShape) -> Result<AttentionPlan> {
+    /// The tensor cores' attention for numbers in bf16: products are of them too, and heads fit.
+    pub(crate) fn attention_plan(
+        &self,
+        shape: AttentionShape,
+        format: NumberFormat,
+    ) -> Result<AttentionPlan> {
+        if format == NumberFormat::Bf16 {
+            let plan = AttentionPlan::of_tensor_cores(shape)
+                .filter(|_| self.inner.products == Compute::Bf16);
+            return Ok(plan.expect("the format of this shape's attention"));
+        }
         AttentionPlan::of(shape.head_dim).ok_or_else(|| {
             let problem =
                 format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
@@ -461,14 +471,6 @@ impl<L: Launcher> CudaDevice<L> {
                 "compute on the CPU for this model",
             )
         })
-    }
-
-    /// The tensor cores' attention of numbers in bf16; none of numbers in f32.
-    pub(crate) fn tiles_of(&self, shape: AttentionShape, format: NumberFormat) -> Option<TilePlan> {
-        // Products are of bf16 numbers too, and heads fit.
-        let plan = || TilePlan::of(shape).filter(|_| self.inner.products == Compute::Bf16);
-        let is_bf16 = format == NumberFormat::Bf16;
-        is_bf16.then(|| plan().expect("the format of this shape's attention"))
     }
 
     pub(crate) fn query_tiles(

@@ -15,7 +15,7 @@ use crate::device::{
     shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
-use crate::plan::{self, Rows, TilePlan};
+use crate::plan::{self, Rows};
 use crate::weight::CudaWeight;
 
 type Read<'a, L> = Span<'a, CudaBuf<L>>;
@@ -318,13 +318,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         shape.expect_rows(rows, &[q.len, out.len], &[k.len, v.len]);
         let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
-            let (queries, kernel, shared) = if let Some(plan) = self.tiles_of(shape, format) {
-                (TilePlan::QUERIES, plan.kernels[0], plan.bytes())
-            } else {
-                let plan = self.attention_plan(shape)?;
-                (plan.forward, plan.kernels[0], plan.forward_bytes())
-            };
-            let tiles = self.query_tiles(segments, queries)?;
+            let plan = self.attention_plan(shape, format)?;
+            let tiles = self.query_tiles(segments, plan.queries[0])?;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
             let args = [
                 Self::table_at(segments)?,
@@ -341,7 +336,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 to(&log_sums),
             ];
             let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
-            self.launch(kernel, grid, shared, &args)
+            self.launch(plan.kernels[0], grid, plan.shared[0], &args)
         });
     }
 
@@ -355,14 +350,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let formats = [q.buf, k.buf, v.buf, out.buf, dout.buf, &*dq.buf, &*dk.buf, &*dv.buf];
         let format = shared_format(formats);
         self.run(|| {
-            let tiles = match self.tiles_of(shape, format) {
-                Some(it) => it.backward_tiles(),
-                None => self.attention_plan(shape)?.backward_tiles(),
-            };
-            let queries = self.query_tiles(segments, tiles.queries)?;
-            let which = Derived::KeyChunks(tiles.keys, tiles.step);
-            let keys = self.derived(segments, which, |it| {
-                let made = plan::key_chunks(it, tiles.keys, tiles.step);
+            let tiles = self.attention_plan(shape, format)?;
+            let [_, queries, step] = tiles.queries;
+            let queries = self.query_tiles(segments, queries)?;
+            let keys = self.derived(segments, Derived::KeyChunks(tiles.keys, step), |it| {
+                let made = plan::key_chunks(it, tiles.keys, step);
                 ([made.tiles, made.chunks].concat(), made.parts)
             })?;
             let key_tiles = plan::key_tiles(&segments.items, tiles.keys);
@@ -390,10 +382,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 };
                 let of_queries = args(queries.memory.address(), to(&dq));
                 let grid = self.grid(queries.words / 2, shape.heads, 1)?;
-                self.launch(tiles.kernels[0], grid, tiles.shared[0], &of_queries)?;
+                self.launch(tiles.kernels[1], grid, tiles.shared[1], &of_queries)?;
                 let of_keys = args(chunks_at, parts);
                 let grid = self.grid(chunks, shape.heads, 1)?;
-                self.launch(tiles.kernels[1], grid, tiles.shared[1], &of_keys)?;
+                self.launch(tiles.kernels[2], grid, tiles.shared[2], &of_keys)?;
                 let work = [keys.memory.address(), tiles.keys as u64];
                 let sums = [heads, kv_heads, head_dim, parts, to(&dk), to(&dv)];
                 let grid = self.grid(key_tiles, shape.kv_heads, 1)?;
@@ -422,13 +414,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let args = [&[table, pages], &place[..], &shape_args, &numbers].concat();
             let to = to_row(&out);
             let blocks = |most: usize| shape.kv_heads * shape.group().div_ceil(most);
-            if let Some(plan) = self.tiles_of(shape, format) {
-                let grid = self.grid(n, blocks(TilePlan::HEADS), 1)?;
+            // Widths beyond its do not fit into shared memory.
+            if let Some((kernel, shared)) = self.attention_plan(shape, format)?.decode {
+                let grid = self.grid(n, blocks(plan::TILE_HEADS), 1)?;
                 let args = [&args[..], &[to, stride]].concat();
-                return self.launch(plan.kernels[3], grid, plan.decode_bytes(), &args);
+                return self.launch(kernel, grid, shared, &args);
             }
-            // Widths beyond this do not fit into shared memory.
-            self.attention_plan(shape)?;
             let parts = plan::decode_parts(&rows.items);
             let bytes = n * shape.heads * parts * (shape.head_dim + 2) * size_of::<f32>();
             self.with_scratch(bytes, |scratch| {
