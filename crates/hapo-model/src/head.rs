@@ -42,6 +42,7 @@ pub(crate) struct Head<D: Device> {
     rows: usize,
     targets: usize,
     logit_rows: usize,
+    chunk: usize,
     x: D::Buf,
     norm: D::Buf,
     norm_inverse: D::Buf,
@@ -65,7 +66,7 @@ impl<D: Device> Head<D> {
         let logit_rows = chunk.min(rows.max(1));
         let held = match old {
             Some(it) if rows <= it.rows && targets <= it.targets && logit_rows <= it.logit_rows => {
-                return Ok(it);
+                return Ok(Self { chunk, ..it });
             }
             old => old.map_or((0, 0, 0), |it| (it.rows, it.targets, it.logit_rows)),
         };
@@ -78,6 +79,7 @@ impl<D: Device> Head<D> {
             rows,
             targets,
             logit_rows,
+            chunk,
             x: device.alloc(rows * hidden, NumberFormat::F32)?,
             norm: device.alloc(rows * hidden, device.caps().factors())?,
             norm_inverse: device.alloc(rows, NumberFormat::F32)?,
@@ -98,11 +100,10 @@ impl<D: Device> Head<D> {
         model: &Model<D>,
         batch: &Prepared<D>,
         hidden_states: &D::Buf,
-        chunk: usize,
     ) {
         let vocabulary = model.config.vocab_size;
         self.norm_rows(model, batch.head_row_count, &batch.head_rows, hidden_states);
-        for part in parts(batch, chunk) {
+        for part in self.parts(batch) {
             self.product(model, part.first_row, part.rows);
             model.device.head(HeadStats {
                 vocabulary,
@@ -118,12 +119,11 @@ impl<D: Device> Head<D> {
         &mut self,
         model: &Model<D>,
         batch: &Prepared<D>,
-        chunk: usize,
         d_hidden_states: &mut D::Buf,
         pass: &mut Backward<'_, D>,
     ) {
         let (device, hidden) = (&model.device, model.config.hidden);
-        self.logits_backward(model, batch, chunk, pass);
+        self.logits_backward(model, batch, pass);
         let rows = batch.head_row_count;
         let multiplier = model.config.decoder.multipliers.logits;
         times(device, self.d_norm.first_mut(rows * hidden), multiplier);
@@ -150,12 +150,11 @@ impl<D: Device> Head<D> {
         &mut self,
         model: &Model<D>,
         batch: &Prepared<D>,
-        chunk: usize,
         pass: &mut Backward<'_, D>,
     ) {
         let (device, config) = (&model.device, &model.config);
         let (hidden, vocabulary) = (config.hidden, config.vocab_size);
-        let parts = parts(batch, chunk);
+        let parts = self.parts(batch);
         let logits_are_held = parts.len() <= 1;
         let (place, is_trained) = (model.head.place, pass.gradients.are_of_weights());
         if parts.is_empty() && is_trained {
@@ -187,26 +186,18 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// Logits `[rows, vocabulary]` of some rows of the last layer's output, a chunk after the other.
-    pub(crate) fn each_logits(
+    /// Logits `[rows, vocabulary]` of some rows of the last layer's output, at most a chunk of them.
+    pub(crate) fn logits(
         &mut self,
         model: &Model<D>,
         rows: &[u32],
         hidden_states: &D::Buf,
-        chunk: usize,
-        mut visit: impl FnMut(&[f32]),
-    ) {
-        let vocabulary = model.config.vocab_size;
+    ) -> Vec<f32> {
         self.norm_rows(model, rows.len(), &model.device.table(rows), hidden_states);
-        let rows = rows.len();
-        let mut logits = vec![0.0; chunk.min(rows) * vocabulary];
-        for first in (0..rows).step_by(chunk) {
-            let n = chunk.min(rows - first);
-            self.product(model, first, n);
-            let logits = &mut logits[..n * vocabulary];
-            model.device.download(self.logits.first(n * vocabulary), logits);
-            visit(logits);
-        }
+        self.product(model, 0, rows.len());
+        let mut logits = vec![0.0; rows.len() * model.config.vocab_size];
+        model.device.download(self.logits.first(logits.len()), &mut logits);
+        logits
     }
 
     pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
@@ -248,20 +239,15 @@ impl<D: Device> Head<D> {
         let y = self.logits.first_mut(rows * vocabulary);
         model.head.forward(Input { device: &model.device, x, low: None }, y);
     }
-}
 
-fn parts<D: Device>(batch: &Prepared<D>, chunk: usize) -> Vec<HeadPart> {
-    (0..batch.head_row_count)
-        .step_by(chunk)
-        .map(|first_row| {
-            let rows = chunk.min(batch.head_row_count - first_row);
-            let first_target = batch.target_starts[first_row];
-            HeadPart {
-                first_row,
-                rows,
-                first_target,
-                targets: batch.target_starts[first_row + rows] - first_target,
-            }
-        })
-        .collect()
+    fn parts(&self, batch: &Prepared<D>) -> Vec<HeadPart> {
+        let starts = &batch.target_starts;
+        let part = |first_row: usize| {
+            let rows = self.chunk.min(batch.head_row_count - first_row);
+            let first_target = starts[first_row];
+            let targets = starts[first_row + rows] - first_target;
+            HeadPart { first_row, rows, first_target, targets }
+        };
+        (0..batch.head_row_count).step_by(self.chunk).map(part).collect()
+    }
 }

@@ -154,12 +154,11 @@ impl<D: Device> Tape<D> {
         let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
-        let chunk = self.chunk_rows(model);
         let outputs = model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             body.forward(model, &prepared);
-            head.forward(model, &prepared, &body.x[model.config.layers], chunk);
+            head.forward(model, &prepared, &body.x[model.config.layers]);
             head.outputs(&model.device, &prepared)
         });
         model.device.check()?;
@@ -195,14 +194,13 @@ impl<D: Device> Tape<D> {
         self.reserve_gradient(model)?;
         gradients.reserve(&model.device)?;
         let prepared = self.prepared.take().ok_or_else(no_forward)?;
-        let chunk = self.chunk_rows(model);
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
         model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             model.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
-            body.backward(model, &prepared, head, chunk, gradients);
+            body.backward(model, &prepared, head, gradients);
         });
         model.device.check()?;
         gradients.mark_added();
@@ -237,7 +235,7 @@ impl<D: Device> Tape<D> {
         &mut self,
         model: &Model<D>,
         reading: &mut Reading<D>,
-        visit: impl FnMut(&[f32]) + Send,
+        mut visit: impl FnMut(&[f32]) + Send,
     ) -> Result<bool, Refusal> {
         let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
         let body = self.body.as_mut().expect("the body was reserved");
@@ -250,7 +248,7 @@ impl<D: Device> Tape<D> {
             }
             let rows = &reading.rows[reading.done..];
             let rows = &rows[..rows.len().min(chunk)];
-            head.each_logits(model, rows, &body.x[layers], chunk, visit);
+            visit(&head.logits(model, rows, &body.x[layers]));
             reading.done += rows.len();
         });
         model.device.check()?;
@@ -325,14 +323,13 @@ impl<D: Device> Body<D> {
         model: &Model<D>,
         batch: &Prepared<D>,
         head: &mut Head<D>,
-        chunk: usize,
         gradients: &mut Gradients<D>,
     ) {
         let (mut d, mut d_low) = self.gradient.take().expect("the gradient was reserved");
         let device = &model.device;
         let (low, d_low_too) = (&mut self.scratch.low[0], &mut d_low);
         let mut products = Backward { device, gradients: &mut *gradients, low, d_low: d_low_too };
-        head.backward(model, batch, chunk, &mut d.resid, &mut products);
+        head.backward(model, batch, &mut d.resid, &mut products);
         let is_all_saved = self.saved.len() == model.config.layers;
         for index in (0..model.config.layers).rev() {
             if !is_all_saved {
