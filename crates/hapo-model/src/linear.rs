@@ -36,13 +36,13 @@ impl<D: Device> Vector<D> {
         self.numbers.first(self.numbers.len())
     }
 
-    pub(crate) fn tensor(&self) -> Tensor<'_, D> {
-        Numbers::Span(self.all())
+    pub(crate) fn tensor(&self) -> (Range, Tensor<'_, D>) {
+        (self.place, Numbers::Span(self.all()))
     }
 
-    pub(crate) fn tensor_mut(&mut self) -> TensorMut<'_, D> {
+    pub(crate) fn tensor_mut(&mut self) -> (Range, TensorMut<'_, D>) {
         let len = self.numbers.len();
-        NumbersMut::Span(self.numbers.first_mut(len))
+        (self.place, NumbersMut::Span(self.numbers.first_mut(len)))
     }
 }
 
@@ -105,13 +105,14 @@ impl<D: Device> Linear<D> {
         self.shape
     }
 
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
-        [Numbers::Weight(&self.weight)].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
+        let weight = (self.place, Numbers::Weight(&self.weight));
+        [weight].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
     }
 
-    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
-        let bias = self.bias.as_mut().map(Vector::tensor_mut);
-        [NumbersMut::Weight(&mut self.weight)].into_iter().chain(bias)
+    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = (Range, TensorMut<'_, D>)> {
+        let weight = (self.place, NumbersMut::Weight(&mut self.weight));
+        [weight].into_iter().chain(self.bias.as_mut().map(Vector::tensor_mut))
     }
 
     pub(crate) fn pair(&self) -> impl Iterator<Item = Tensor<'_, D>> {

@@ -16,7 +16,7 @@ use crate::families;
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
-use crate::param_layout::{Param, ParamLayout, Projection};
+use crate::param_layout::{Param, ParamLayout, Projection, Range};
 
 #[derive(Debug)]
 pub struct Model<D: Device> {
@@ -99,30 +99,17 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
-        let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
-        let mlp = [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::tensors);
-        let ([before, after], [before_mlp, after_mlp]) = (&self.attn_norms, &self.mlp_norms);
-        (before.iter().map(Vector::tensor))
-            .chain([&self.q, &self.k, &self.v].into_iter().flat_map(Linear::tensors))
-            .chain(heads)
-            .chain(self.o.tensors())
-            .chain(after.iter().chain(before_mlp).map(Vector::tensor))
-            .chain(mlp)
-            .chain(after_mlp.iter().map(Vector::tensor))
+    fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
+        let norms = self.attn_norms.iter().chain(&self.mlp_norms).flatten();
+        let vectors = norms.chain(self.qk_norm.iter().flatten()).map(Vector::tensor);
+        self.linears().into_iter().flat_map(Linear::tensors).chain(vectors)
     }
 
-    fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
+    fn tensors_mut(&mut self) -> impl Iterator<Item = (Range, TensorMut<'_, D>)> {
         let Self { attn_norms, q, k, v, qk_norm, o, mlp_norms, gate, up, down } = self;
-        let ([before, after], [before_mlp, after_mlp]) = (attn_norms, mlp_norms);
-        let heads = qk_norm.iter_mut().flatten().map(Vector::tensor_mut);
-        (before.iter_mut().map(Vector::tensor_mut))
-            .chain([q, k, v].into_iter().flat_map(Linear::tensors_mut))
-            .chain(heads)
-            .chain(o.tensors_mut())
-            .chain(after.iter_mut().chain(before_mlp).map(Vector::tensor_mut))
-            .chain([gate, up, down].into_iter().flat_map(Linear::tensors_mut))
-            .chain(after_mlp.iter_mut().map(Vector::tensor_mut))
+        let norms = attn_norms.iter_mut().chain(mlp_norms).flatten();
+        let vectors = norms.chain(qk_norm.iter_mut().flatten()).map(Vector::tensor_mut);
+        [q, k, v, o, gate, up, down].into_iter().flat_map(Linear::tensors_mut).chain(vectors)
     }
 }
 
@@ -452,28 +439,16 @@ impl<D: Device> Model<D> {
     }
 
     fn tensors(&self) -> Vec<Tensor<'_, D>> {
-        let embedding = self.embedding();
-        let head = self.embedding.is_some().then_some(&self.head);
-        embedding
-            .tensors()
-            .chain(self.layers.iter().flat_map(Layer::tensors))
-            .chain([self.norm.tensor()])
-            .chain(head.into_iter().flat_map(Linear::tensors))
-            .collect()
+        let linears = self.embedding.iter().chain([&self.head]).flat_map(Linear::tensors);
+        let of_layers = self.layers.iter().flat_map(Layer::tensors);
+        in_order(linears.chain(of_layers).chain([self.norm.tensor()]))
     }
 
     pub(crate) fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
         let Self { embedding, layers, norm, head, .. } = self;
-        let (first, last) = match embedding {
-            Some(embedding) => (embedding, Some(head)),
-            None => (head, None),
-        };
-        first
-            .tensors_mut()
-            .chain(layers.iter_mut().flat_map(Layer::tensors_mut))
-            .chain([norm.tensor_mut()])
-            .chain(last.into_iter().flat_map(Linear::tensors_mut))
-            .collect()
+        let linears = embedding.iter_mut().chain([head]).flat_map(Linear::tensors_mut);
+        let of_layers = layers.iter_mut().flat_map(Layer::tensors_mut);
+        in_order(linears.chain(of_layers).chain([norm.tensor_mut()]))
     }
 
     fn pairs(&self) -> Vec<Tensor<'_, D>> {
@@ -569,6 +544,13 @@ impl<D: Device> WeightsCopy<D> {
         });
         bytes.sum::<usize>() as u64
     }
+}
+
+/// Tensors in the order of the layout.
+fn in_order<T>(tensors: impl Iterator<Item = (Range, T)>) -> Vec<T> {
+    let mut all: Vec<_> = tensors.collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, it)| it).collect()
 }
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
