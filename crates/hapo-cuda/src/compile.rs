@@ -106,6 +106,10 @@ impl Compiler {
         let refused = |what: &str| self.failed(&format!("{}: {what}", source.file));
         let mut program: Program = std::ptr::null_mut();
         let none = std::ptr::null();
+        let (size_of, get) = match form {
+            Form::Image => (self.nvrtc.nvrtcGetCUBINSize, self.nvrtc.nvrtcGetCUBIN),
+            Form::Ptx => (self.nvrtc.nvrtcGetPTXSize, self.nvrtc.nvrtcGetPTX),
+        };
         // SAFETY: all texts outlive the calls; the program is destroyed once, below.
         unsafe {
             let (text, name) = (text.as_ptr(), name.as_ptr());
@@ -115,7 +119,7 @@ impl Compiler {
             let count = options.len() as c_int;
             let status = (self.nvrtc.nvrtcCompileProgram)(program, count, options.as_ptr());
             let image = match self.ok(status) {
-                Ok(()) => self.made(program, form).map_err(|it| refused(&it)),
+                Ok(()) => self.bytes_of(program, size_of, get).map_err(|it| refused(&it)),
                 Err(it) => Err(refused(&format!("{it}\n{}", self.log_of(program)))),
             };
             let _ = (self.nvrtc.nvrtcDestroyProgram)(&raw mut program);
@@ -130,17 +134,6 @@ impl Compiler {
         // SAFETY: NVRTC's texts live as long as NVRTC.
         let text = unsafe { CStr::from_ptr((self.nvrtc.nvrtcGetErrorString)(status)) };
         Err(text.to_string_lossy().into_owned())
-    }
-
-    /// # Safety
-    /// `program` is alive and compiled.
-    unsafe fn made(&self, program: Program, form: Form) -> Result<Vec<u8>, String> {
-        let (size_of, get) = match form {
-            Form::Image => (self.nvrtc.nvrtcGetCUBINSize, self.nvrtc.nvrtcGetCUBIN),
-            Form::Ptx => (self.nvrtc.nvrtcGetPTXSize, self.nvrtc.nvrtcGetPTX),
-        };
-        // SAFETY: as above.
-        unsafe { self.bytes_of(program, size_of, get) }
     }
 
     /// # Safety

@@ -292,8 +292,14 @@ impl Products {
             Compute::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
         };
         let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
+        let library = &self.library;
         let call = Call {
-            product: self.describe_product(compute)?,
+            product: Description::of(
+                // SAFETY: the pointer is good for the call. Factors of a sum are f32.
+                |it| unsafe { (library.cublasLtMatmulDescCreate)(it, compute, lt::R_32F) },
+                library.cublasLtMatmulDescDestroy,
+                library.cublasLtMatmulDescSetAttribute,
+            )?,
             left: self.describe_matrix(
                 factors,
                 if left.transposed { [k, m] } else { [m, k] },
@@ -314,16 +320,6 @@ impl Products {
             call.product.set(lt::BIAS_POINTER, bias)?;
         }
         Ok(call)
-    }
-
-    fn describe_product(&self, compute: c_int) -> Result<Description, Status> {
-        let library = &self.library;
-        Description::of(
-            // SAFETY: the pointer is good for the call. Factors of a sum are f32.
-            |it| unsafe { (library.cublasLtMatmulDescCreate)(it, compute, lt::R_32F) },
-            library.cublasLtMatmulDescDestroy,
-            library.cublasLtMatmulDescSetAttribute,
-        )
     }
 
     fn describe_matrix(
