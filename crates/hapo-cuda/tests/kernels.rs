@@ -9,9 +9,9 @@ use hapo_kernels::{
     Buffer, BufferSize, CacheAppend, CacheLayer, CacheRow, Compute, Cpu, Device, DrawRow,
     EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held, LowRank, MatShape,
     Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
-    RmsNorm, RmsNormGrad, Rotation, SegmentRow, Span, SpanMut,
+    RmsNorm, RmsNormGrad, Rotation, SegmentRow, Span, SpanMut, draw,
 };
-use hapo_sampler::{Decoding, Truncation, draw};
+use hapo_sampler::{Decoding, Truncation};
 use support::Machine;
 use support::mutants::{MUTANT, MUTANTS};
 
@@ -1446,12 +1446,12 @@ fn draws_are_those_of_the_cpu() {
                         min_p,
                         unused: 0,
                     });
-                    expected.push(draw(of_row, decoding, uniform, usable));
+                    expected.push(draw(of_row, decoding.row(uniform), usable));
                 }
             }
             let last = *draws.last().unwrap();
             draws.push(DrawRow { inverse_temperature: 0.0, ..last });
-            expected.push(draw(of_row, Decoding::Greedy, 0.0, usable));
+            expected.push(draw(of_row, Decoding::Greedy.row(0.0), usable));
         }
         let got = gpu.draw(vocabulary, usable, &draws, all(&on_gpu));
         gpu.check().unwrap();

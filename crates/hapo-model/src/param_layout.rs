@@ -55,7 +55,7 @@ impl ParamLayout {
             .map(|spec| {
                 let elements = spec.shape.iter().product();
                 let offset = len;
-                len += Self::aligned(elements);
+                len += usize::next_multiple_of(elements, ALIGN);
                 Param {
                     transposed: spec.shape.len() == 2 && is_product(&spec),
                     name: spec.name,
@@ -66,11 +66,6 @@ impl ParamLayout {
             })
             .collect();
         Self { params, len }
-    }
-
-    /// Elements that a tensor takes, padding included.
-    fn aligned(elements: usize) -> usize {
-        elements.next_multiple_of(ALIGN)
     }
 
     pub fn params(&self) -> &[Param] {

@@ -85,7 +85,7 @@ impl Stored {
             file.read_at(start, read)?;
             self.encoding.decode(read, values);
         }
-        self.change.undo(values, self.columns);
+        self.change.apply(values, self.columns, -1.0);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
             for it in values.iter_mut() {
                 *it = nearest_bf16(*it);

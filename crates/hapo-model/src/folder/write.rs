@@ -143,7 +143,7 @@ pub fn write_gguf(
             };
             let columns = it.spec.shape.get(1).copied().unwrap_or(1);
             require_writable(path, &it.spec, it.dtype, &values).map_err(io::Error::other)?;
-            it.change.apply(&mut values, columns);
+            it.change.apply(&mut values, columns, 1.0);
             dtype::encode(it.dtype, &values, &mut bytes);
             bytes.resize(it.padded(), 0);
             out.write_all(&bytes)?;

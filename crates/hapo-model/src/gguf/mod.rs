@@ -116,18 +116,8 @@ impl Change {
         }
     }
 
-    /// Makes a folder's numbers of those of the file.
-    pub(crate) fn undo(self, values: &mut [f32], columns: usize) {
-        self.make(values, columns, -1.0);
-    }
-
-    /// Makes the file's numbers of those of a folder.
-    pub(crate) fn apply(self, values: &mut [f32], columns: usize) {
-        self.make(values, columns, 1.0);
-    }
-
-    /// `sign` is 1 for those of the file, and −1 for a folder's.
-    fn make(self, values: &mut [f32], columns: usize, sign: f32) {
+    /// Makes the file's numbers of a folder's where `sign` is 1, and a folder's of the file's where it is −1.
+    pub(crate) fn apply(self, values: &mut [f32], columns: usize, sign: f32) {
         let rows = match self {
             Self::None => return,
             Self::PlusOne => return values.iter_mut().for_each(|it| *it += sign),
