@@ -15,11 +15,10 @@ use crate::device::{
 use crate::device_caps::DeviceCaps;
 use crate::error::Result;
 use crate::memory_counter::{Counted, MemoryCounter};
-use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
-    TableItem,
+    MomentsMut, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Held, Matrix, Numbers, Output, PairPlace, Placed};

@@ -11,11 +11,10 @@ use std::fmt::Debug;
 
 use crate::device_caps::DeviceCaps;
 use crate::error::Result;
-use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
-    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Heads, LowRank, Matrix, Numbers, Output, Paired, Placed};

@@ -10,7 +10,6 @@ use super::squares::squared_norm;
 use super::update::{Moments, Parameter};
 use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
-use crate::compute::Compute;
 use crate::device::{
     Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
     RmsNormGrad, Rotation,
@@ -18,11 +17,10 @@ use crate::device::{
 use crate::device_caps::DeviceCaps;
 use crate::draw::draw;
 use crate::error::Result;
-use crate::moments::MomentsMut;
-use crate::number_format::NumberFormat;
+use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
-    TableItem,
+    MomentsMut, TableItem,
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};

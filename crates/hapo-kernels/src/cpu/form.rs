@@ -2,9 +2,8 @@
 
 use super::product::bf16;
 use super::product::kernel::panel_words;
-use crate::compute::Compute;
 use crate::device_caps::DeviceCaps;
-use crate::number_format::NumberFormat;
+use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::MatShape;
 use crate::weight::Held;
 

@@ -9,9 +9,9 @@ use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
 use super::share::Shared;
-use crate::compute::Compute;
 use crate::isa::multiplies_bf16;
 use crate::memory_counter::MemoryCounter;
+use crate::number_format::Compute;
 
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
@@ -116,9 +116,7 @@ impl Cpu {
             self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
         }
     }
-}
 
-impl Cpu {
     pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if self.serial { work() } else { self.pool.install(work) }
     }

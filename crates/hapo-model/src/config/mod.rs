@@ -40,6 +40,20 @@ pub struct Config {
     pub pad: Option<u32>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    pub name: String,
+    /// Shape in the safetensors files; linear weights are `[out, in]`.
+    pub shape: Vec<usize>,
+}
+
+/// A tensor of a folder, and the decoder's tensors that its rows are, one below the other.
+#[derive(Clone, Debug)]
+pub(crate) struct FileTensor {
+    pub(crate) spec: TensorSpec,
+    pub(crate) parts: Vec<TensorSpec>,
+}
+
 impl Config {
     /// The warning for sequences of up to `tokens` tokens, if the model was made for fewer.
     pub fn beyond_positions(&self, tokens: usize) -> Option<String> {
@@ -50,16 +64,7 @@ impl Config {
             )
         })
     }
-}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
-    pub name: String,
-    /// Shape in the safetensors files; linear weights are `[out, in]`.
-    pub shape: Vec<usize>,
-}
-
-impl Config {
     pub fn attention_shape(&self) -> AttentionShape {
         AttentionShape::new(self.heads, self.kv_heads, self.head_dim)
     }
@@ -121,16 +126,7 @@ impl Config {
         }
         all
     }
-}
 
-/// A tensor of a folder, and the decoder's tensors that its rows are, one below the other.
-#[derive(Clone, Debug)]
-pub(crate) struct FileTensor {
-    pub(crate) spec: TensorSpec,
-    pub(crate) parts: Vec<TensorSpec>,
-}
-
-impl Config {
     /// Every tensor as the folder has it: those of [`Config::tensors`], some of them in one.
     pub(crate) fn file_tensors(&self) -> Vec<FileTensor> {
         let mut all: Vec<FileTensor> = Vec::new();

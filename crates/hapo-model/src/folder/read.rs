@@ -207,6 +207,13 @@ impl ModelFolder {
     pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         read_tokenizer_files(&self.dir)
     }
+
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
+    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
+    /// folder has none, as base models often do.
+    pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
+        chat::template(&read_chat_files(&self.dir)?, &self.dir)
+    }
 }
 
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
@@ -230,15 +237,6 @@ pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
     match Gguf::open(dir)? {
         Some(gguf) => gguf.chat_files(),
         None => read_tokenizer_files(dir),
-    }
-}
-
-impl ModelFolder {
-    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
-    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
-    /// folder has none, as base models often do.
-    pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
-        chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }
 }
 
