@@ -32,10 +32,6 @@ impl Sequence {
         self.args.extend_from_slice(args);
     }
 
-    fn begins_with(&self, other: &Self) -> bool {
-        self.operations.starts_with(&other.operations) && self.args.starts_with(&other.args)
-    }
-
     /// True if the operation and arguments that were the last of `other` are its own at the same place.
     fn has_last_of(&self, other: &Self, args: usize) -> bool {
         let (at, end) = (other.operations.len() - 1, other.args.len());
@@ -116,8 +112,10 @@ impl Repeats {
         }
         let of = &coming.sequence;
         if coming.hope.is_none_or(|at| !self.known[at].sequence.has_last_of(of, args.len())) {
-            let may_be = |known: &Known| known.is_hoped_for() && known.sequence.begins_with(of);
-            coming.hope = self.known.iter().rposition(may_be);
+            let may_be = |Known { sequence: it, .. }: &Known| {
+                it.operations.starts_with(&of.operations) && it.args.starts_with(&of.args)
+            };
+            coming.hope = self.known.iter().rposition(|it| it.is_hoped_for() && may_be(it));
         }
         if coming.hope.is_some() {
             return Now::Hold;

@@ -160,7 +160,7 @@ fn attention(c: &mut Criterion) {
                     qkv: [q, k, v],
                     out: all(&mut out),
                     log_sums: all(&mut sums),
-                })
+                });
             });
         });
         let (mut dq, mut dk) = (numbers(&cpu, wide), numbers(&cpu, narrow));

@@ -15,7 +15,7 @@ pub struct Gradients<D: Device> {
     /// case.
     unread: Option<D::Buf>,
     /// No backward pass was added since the last clear; the buffer's numbers are then meaningless.
-    cleared: bool,
+    pub(crate) cleared: bool,
 }
 
 impl<D: Device> Gradients<D> {
@@ -119,9 +119,5 @@ impl<D: Device> Gradients<D> {
     pub(crate) fn at_mut(&mut self, range: Range) -> SpanMut<'_, D::Buf> {
         let buf = self.buf.as_mut().expect("gradients have memory");
         buf.at_mut(range.0, range.1)
-    }
-
-    pub(crate) fn mark_added(&mut self) {
-        self.cleared = false;
     }
 }

@@ -93,10 +93,6 @@ impl<D: Device> Linear<D> {
         Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
     }
 
-    pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
-        Self { bias, ..self }
-    }
-
     pub(crate) fn weight(&self) -> &D::Weight {
         &self.weight
     }

@@ -65,8 +65,9 @@ impl<D: Device> Layer<D> {
         let linear = |which: Projection| {
             let matrix = param(&format!("{}.weight", which.module()))?;
             let bias = param(&format!("{}.bias", which.module())).ok();
-            let bias = bias.map(|it| Vector::new(device, it)).transpose()?;
-            Ok::<_, Refusal>(Linear::new(device, matrix, held)?.with_bias(bias))
+            let mut linear = Linear::new(device, matrix, held)?;
+            linear.bias = bias.map(|it| Vector::new(device, it)).transpose()?;
+            Ok::<_, Refusal>(linear)
         };
         let of_heads = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"];
         let qk_norm = match of_heads.map(|name| param(name).is_ok()) {

@@ -320,8 +320,9 @@ impl Answer {
                 self.unscored -= 1;
                 let changed = request * self.n..(request + 1) * self.n;
                 for choice in &mut self.choices[changed.clone()] {
-                    if let Some(it) = &mut choice.log_probs {
-                        it.push_prompt(&chat_format.tokenizer, &tokens)?;
+                    let Some(log_probs) = &mut choice.log_probs else { continue };
+                    for it in &tokens {
+                        log_probs.push(&chat_format.tokenizer, it.token, it.log_prob, &it.top)?;
                     }
                 }
                 return Ok((changed, true));

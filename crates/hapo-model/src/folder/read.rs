@@ -315,7 +315,8 @@ fn locate(
             TensorSpec { name: HEAD.to_owned(), shape: vec![config.vocab_size, config.hidden] };
         accept(&files[i], i, &head)?;
     }
-    match owners.iter().find(|(name, _)| !is_rotary_buffer(name)) {
+    let is_rotary = |it: &str| it.starts_with("model.") && it.ends_with("rotary_emb.inv_freq");
+    match owners.iter().find(|(name, _)| !is_rotary(name)) {
         None => Ok(located),
         Some((name, i)) => {
             let got = format!("one of shape {:?}", files[*i].tensors[*name].shape);
@@ -343,10 +344,6 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
         return refuse(format!("shape {:?}", spec.shape), &format!("{:?}", entry.shape), hint);
     }
     Ok(stored)
-}
-
-fn is_rotary_buffer(name: &str) -> bool {
-    name.starts_with("model.") && name.ends_with("rotary_emb.inv_freq")
 }
 
 /// The head of a tied model, when the folder carries one, must be the embedding.

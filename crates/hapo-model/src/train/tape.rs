@@ -203,7 +203,7 @@ impl<D: Device> Tape<D> {
             body.backward(model, &prepared, head, gradients);
         });
         model.device.check()?;
-        gradients.mark_added();
+        gradients.cleared = false;
         Ok(())
     }
 
