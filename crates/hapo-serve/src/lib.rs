@@ -41,7 +41,6 @@ pub use handlers::example_call;
 pub use weights::{NewWeights, OpenWeights, ServedModel};
 
 use crate::api_error::ApiError;
-use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
 
@@ -195,13 +194,7 @@ pub(crate) async fn serve_with<D: Device>(
     served.weights_inside = model.new_weights.as_ref().map(|it| it.inside.clone());
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, model, step)?;
-    let router = handlers::router(served.clone(), worker.sender());
-    let limits = ConnectionLimits {
-        most: served.settings.max_connections,
-        head_time: served.settings.head_time,
-        write_time: served.settings.write_time,
-        stopping: &served.stopping,
-    };
+    let router = handlers::router(served.clone(), worker.sender.clone());
     let died = async {
         match (&mut worker.died).await {
             Ok(it) => {
@@ -218,7 +211,7 @@ pub(crate) async fn serve_with<D: Device>(
             it = died => Some(it),
         }
     };
-    let died = listen::listen(listener, router, limits, stop).await;
+    let died = listen::listen(listener, router, &served, stop).await;
     worker.stop();
     match died {
         Some(Died { failures, cause }) => Err(Refusal::machine(format!(

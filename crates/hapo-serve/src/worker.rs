@@ -76,7 +76,7 @@ impl WorkerSender {
 }
 
 pub(crate) struct Worker {
-    commands: mpsc::Sender<Command>,
+    pub(crate) sender: WorkerSender,
     thread: JoinHandle<()>,
     /// Why there is no engine any more.
     pub(crate) died: oneshot::Receiver<Died>,
@@ -115,19 +115,15 @@ impl Worker {
         let no_thread = |cause| Refusal::machine("the engine's thread cannot start").source(cause);
         let thread = thread.map_err(no_thread)?;
         match ready.recv() {
-            Ok(Ok(())) => Ok(Self { commands, thread, died }),
+            Ok(Ok(())) => Ok(Self { sender: WorkerSender(commands), thread, died }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Refusal::machine("the engine's thread has ended")),
         }
     }
 
-    pub(crate) fn sender(&self) -> WorkerSender {
-        WorkerSender(self.commands.clone())
-    }
-
     pub(crate) fn stop(self) {
         // Both fail only when the thread is gone already.
-        let _ = self.commands.send(Command::Stop);
+        let _ = self.sender.0.send(Command::Stop);
         let _ = self.thread.join();
     }
 }
