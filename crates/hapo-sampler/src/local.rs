@@ -42,12 +42,8 @@ pub struct InGroup {
 
 impl InGroup {
     fn wrap(index: usize, source: Refusal) -> Refusal {
-        let (fault, hint) = (source.fault(), source.how_to_mend().map(str::to_owned));
-        let whole = Refusal::because(Self { index, source }).with_fault(fault);
-        match hint {
-            Some(hint) => whole.hint(hint),
-            None => whole,
-        }
+        let fault = source.fault();
+        Refusal::because(Self { index, source }).with_fault(fault)
     }
 }
 
