@@ -118,19 +118,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.fault().take().map_or(Ok(()), Err)
     }
 
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        work()
-    }
-
     fn repeated(&self, work: impl FnOnce()) {
         let begun = self.inner.launcher.repeated(work);
         self.run(|| begun);
-    }
-
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        for item in items {
-            work(self, item);
-        }
     }
 
     fn product<const N: usize>(

@@ -205,16 +205,6 @@ impl Device for Counting {
         None
     }
 
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        work()
-    }
-
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        for item in items {
-            work(self, item);
-        }
-    }
-
     fn product<const N: usize>(
         &self,
         shape: MatShape,
@@ -222,16 +212,17 @@ impl Device for Counting {
         to: [Output<'_, CountedBuf, CountedWeight>; N],
     ) {
         for it in to {
-            self.copies(it.weight.form.product_copy(shape));
+            self.copies(it.weight.form.product_copy([shape.rows, shape.inputs]));
         }
     }
 
     fn product_input_grad(&self, of: MatShape, _: ToRead, w: &CountedWeight, _: Onto, _: ToWrite) {
-        self.copies(w.form.input_grad_copy(of));
+        self.copies(w.form.product_copy([of.rows, of.outputs]));
     }
 
     fn product_weight_grad(&self, shape: MatShape, _: ToRead, _: ToRead, _: Onto, _: ToWrite) {
-        self.copies(Form::weight_grad_copy(self.caps.compute, shape));
+        let factors = Form::of(&self.caps, Held::Trained);
+        self.copies(factors.product_copy([shape.inputs, shape.rows]));
     }
 
     fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: ToRead) -> Vec<DrawnToken> {

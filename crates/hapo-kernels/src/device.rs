@@ -77,14 +77,18 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     }
 
     /// Runs `work` where operations are cheap to start. Results do not depend on it.
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
     /// Runs `work`, whose operations are likely those of an earlier call: a GPU may begin all of them by one call.
     fn repeated(&self, work: impl FnOnce()) {
         work();
     }
     /// Runs `work` on every item, concurrently where the device can, each with a handle that does
     /// not share work with the others.
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync);
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        items.iter_mut().for_each(|item| work(self, item));
+    }
 
     /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
     fn product<const N: usize>(
