@@ -3,7 +3,6 @@
 use super::attention::{cache, prompt};
 use super::buffer::CpuBuf;
 use super::pool::Cpu;
-use super::product::f32::Start;
 use super::rounding::Rounding;
 use super::share::Shared;
 use super::squares::squared_norm;
@@ -87,7 +86,7 @@ impl Device for Cpu {
         to: [Output<'_, CpuBuf, CpuWeight>; N],
     ) {
         for Output { weight, onto, mut y } in to {
-            weight.product(self, shape, x.read(), Start::of(&onto), y.again().write());
+            weight.product(self, shape, x.read(), &onto, y.again().write());
             if let Accumulate::Multiplied(factor) = onto {
                 self.scale(y, factor);
             }
@@ -102,7 +101,7 @@ impl Device for Cpu {
         onto: Onto,
         mut dx: Write,
     ) {
-        w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.again().write());
+        w.input_grad(self, shape, dy.read(), &onto, dx.again().write());
         if let Accumulate::Multiplied(factor) = onto {
             self.scale(dx, factor);
         }
@@ -113,7 +112,7 @@ impl Device for Cpu {
             Compute::Bf16 => product::bf16::weight_grad,
             _ => product::f32::weight_grad,
         };
-        grad(self, shape, x.read(), dy.read(), Start::of(&onto), dw.write());
+        grad(self, shape, x.read(), dy.read(), &onto, dw.write());
     }
 
     fn add_column_sums(&self, width: usize, dy: Read, out: Write) {
