@@ -43,12 +43,6 @@ pub struct Compiler {
     device: String,
 }
 
-impl std::fmt::Debug for Compiler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compiler").field("version", &self.version).finish_non_exhaustive()
-    }
-}
-
 impl Compiler {
     /// Finds NVRTC in the folders of `HAPO_CUDA_LIBRARIES` or where the system looks.
     pub fn find(device: &str) -> Result<Self> {

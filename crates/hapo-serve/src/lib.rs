@@ -172,14 +172,13 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// # Errors
 /// A limit of zero, no memory for the cache, engines that fail as soon as they are made.
 pub async fn serve<D: Device>(
-    model: impl Into<ServedModel<D>>,
+    model: ServedModel<D>,
     chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Refusal> {
     let step: Step<D> = |engine| engine.step();
-    let model = model.into();
     let served = Served::new(&model.model, chat_format, settings)?;
     serve_with(step, model, served, listener, stop).await
 }

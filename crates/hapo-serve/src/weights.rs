@@ -27,12 +27,6 @@ pub struct ServedModel<D: Device> {
     pub new_weights: Option<NewWeights<D>>,
 }
 
-impl<D: Device> From<Model<D>> for ServedModel<D> {
-    fn from(model: Model<D>) -> Self {
-        Self { model, new_weights: None }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) folder: PathBuf,

@@ -21,7 +21,7 @@ use hapo_core::{Refusal, found_at};
 use crate::config::Config;
 use crate::config_json::{self, ParsedConfig};
 use crate::fields::from_value;
-use crate::files::{Companions, in_file, io, refused};
+use crate::files::{in_file, io, refused};
 use architecture::Architecture;
 
 pub(crate) use blocks::Encoding;
@@ -58,14 +58,6 @@ impl Gguf {
         let fields = Architecture::of(self)?.fields(self)?;
         (from_value(&fields).and_then(config_json::read))
             .map_err(|refusal| in_file(&self.path, refusal))
-    }
-
-    pub(crate) fn tokenizer_files(&self) -> Result<Companions, Refusal> {
-        tokens::files(self)
-    }
-
-    pub(crate) fn chat_files(&self) -> Result<Companions, Refusal> {
-        tokens::chat_files(self)
     }
 
     /// The tensors under the names that they have in a folder, or under their own where they have none there.

@@ -54,12 +54,6 @@ struct Body<D: Device> {
     gradient: Option<(LayerGradients<D>, D::Buf)>,
 }
 
-impl<D: Device> Default for Tape<D> {
-    fn default() -> Self {
-        Self::new(ActivationCheckpointing::None)
-    }
-}
-
 impl<D: Device> Tape<D> {
     /// An empty tape; buffers come with the first batch and grow with the largest.
     pub fn new(checkpointing: ActivationCheckpointing) -> Self {
