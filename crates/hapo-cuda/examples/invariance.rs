@@ -7,7 +7,7 @@
 //! them, with how many products had another algorithm than that of all numbers of rows; and, at nine numbers of rows, for
 //! sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
 
-use hapo_cuda::{Driver, Launcher, Matrix, Memory, Product};
+use hapo_cuda::{Driver, Launcher, Matrix, Memory, Operation, Product};
 use hapo_kernels::{Compute, DeviceError};
 
 /// A matrix, and what follows its product.
@@ -108,8 +108,8 @@ fn unequal(
     let room = || driver.alloc(most * width);
     let [among, alone] = [room()?, room()?];
     let multiply = |n: usize, out: u64| {
-        driver.zero(out, n * width)?;
-        driver.product(&Product {
+        driver.begin(Operation::Zero { at: out, bytes: n * width }, &[])?;
+        let product = Product {
             m: of.outputs,
             n,
             k: of.inputs,
@@ -122,7 +122,8 @@ fn unequal(
             out: plain(out, of.outputs),
             out_is_bf16: of.out_is_bf16,
             bias: None,
-        })
+        };
+        driver.begin(Operation::Product(product), &[])
     };
     let rows = |out: u64, chosen: [usize; 2]| {
         let mut found = [vec![0; width], vec![0; width]];

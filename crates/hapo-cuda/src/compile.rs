@@ -43,12 +43,6 @@ pub struct Compiler {
     device: String,
 }
 
-impl std::fmt::Debug for Compiler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compiler").field("version", &self.version).finish_non_exhaustive()
-    }
-}
-
 impl Compiler {
     /// Finds NVRTC in the folders of `HAPO_CUDA_LIBRARIES` or where the system looks.
     pub fn find(device: &str) -> Result<Self> {
@@ -63,17 +57,14 @@ impl Compiler {
         Ok(Self { nvrtc: Arc::new(nvrtc), version: (major, minor), device: device.to_owned() })
     }
 
-    /// A failure of its device.
     pub(crate) fn failed(&self, problem: &str) -> DeviceError {
         failed(&self.device, problem)
     }
 
-    /// Its version, such as 12.9.
     pub fn version(&self) -> (i32, i32) {
         self.version
     }
 
-    /// The file that was opened.
     pub fn path(&self) -> &Path {
         &self.nvrtc.path
     }
@@ -98,7 +89,6 @@ impl Compiler {
         }
     }
 
-    /// Compiles a file of kernels.
     pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>> {
         let text = CString::new(source.program()).expect("a source has no zero byte");
         let name = CString::new(source.file).expect("a file name has no zero byte");
@@ -110,6 +100,10 @@ impl Compiler {
         let refused = |what: &str| self.failed(&format!("{}: {what}", source.file));
         let mut program: Program = std::ptr::null_mut();
         let none = std::ptr::null();
+        let (size_of, get) = match form {
+            Form::Image => (self.nvrtc.nvrtcGetCUBINSize, self.nvrtc.nvrtcGetCUBIN),
+            Form::Ptx => (self.nvrtc.nvrtcGetPTXSize, self.nvrtc.nvrtcGetPTX),
+        };
         // SAFETY: all texts outlive the calls; the program is destroyed once, below.
         unsafe {
             let (text, name) = (text.as_ptr(), name.as_ptr());
@@ -119,7 +113,7 @@ impl Compiler {
             let count = options.len() as c_int;
             let status = (self.nvrtc.nvrtcCompileProgram)(program, count, options.as_ptr());
             let image = match self.ok(status) {
-                Ok(()) => self.made(program, form).map_err(|it| refused(&it)),
+                Ok(()) => self.bytes_of(program, size_of, get).map_err(|it| refused(&it)),
                 Err(it) => Err(refused(&format!("{it}\n{}", self.log_of(program)))),
             };
             let _ = (self.nvrtc.nvrtcDestroyProgram)(&raw mut program);
@@ -134,17 +128,6 @@ impl Compiler {
         // SAFETY: NVRTC's texts live as long as NVRTC.
         let text = unsafe { CStr::from_ptr((self.nvrtc.nvrtcGetErrorString)(status)) };
         Err(text.to_string_lossy().into_owned())
-    }
-
-    /// # Safety
-    /// `program` is alive and compiled.
-    unsafe fn made(&self, program: Program, form: Form) -> Result<Vec<u8>, String> {
-        let (size_of, get) = match form {
-            Form::Image => (self.nvrtc.nvrtcGetCUBINSize, self.nvrtc.nvrtcGetCUBIN),
-            Form::Ptx => (self.nvrtc.nvrtcGetPTXSize, self.nvrtc.nvrtcGetPTX),
-        };
-        // SAFETY: as above.
-        unsafe { self.bytes_of(program, size_of, get) }
     }
 
     /// # Safety

@@ -12,10 +12,9 @@ use hapo_kernels::{
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launch, Launcher, Matrix, Memory, Product, Result, THREADS};
-use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
+use crate::plan::{self, AttentionPlan, TooLarge};
 
-/// A GPU, or a stand-in for one.
 #[derive(Debug)]
 pub struct CudaDevice<L: Launcher> {
     pub(crate) inner: Arc<Inner<L>>,
@@ -38,7 +37,6 @@ pub(crate) struct Inner<L: Launcher> {
     rounded: Mutex<Rounded<L>>,
 }
 
-/// Memory that grows on demand.
 #[derive(Debug)]
 pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
 
@@ -62,7 +60,6 @@ struct Rounded<L: Launcher> {
     of: Option<(u64, usize, u64)>,
 }
 
-/// A buffer on a GPU.
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
     /// Shared by a matrix and the B of the pair below it.
@@ -86,7 +83,6 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 }
 
-/// A state that no buffer had.
 fn new_state() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -118,7 +114,6 @@ impl<L: Launcher> CudaBuf<L> {
         Self { memory, start, len, format, rows: None, state }
     }
 
-    /// Address of the first number.
     pub(crate) fn address(&self) -> u64 {
         self.memory.address() + self.start as u64
     }
@@ -214,12 +209,10 @@ pub(crate) fn shared_format<L: Launcher, const N: usize>(
     format
 }
 
-/// An f32 as an argument.
 pub(crate) fn f32_arg(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
 
-/// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
@@ -237,7 +230,6 @@ impl<L: Launcher> Factor<'_, L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// A device over a launcher.
     pub fn new(launcher: L, products: Compute) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -335,7 +327,12 @@ impl<L: Launcher> CudaDevice<L> {
         if grid.contains(&0) {
             return Ok(());
         }
-        self.inner.launcher.launch(&Launch { kernel, grid, shared, args })
+        let operation = Operation::Launch { kernel, grid, shared, args: args.len() };
+        self.inner.launcher.begin(operation, args)
+    }
+
+    pub(crate) fn begin(&self, operation: Operation) -> Done {
+        self.inner.launcher.begin(operation, &[])
     }
 
     /// Runs `work` with scratch memory of at least `bytes`, alone.
@@ -392,7 +389,7 @@ impl<L: Launcher> CudaDevice<L> {
                 Ok(())
             } else {
                 let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-                self.inner.launcher.zero(product.out.address, m * n * bytes)
+                self.begin(Operation::Zero { at: product.out.address, bytes: m * n * bytes })
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {
@@ -402,7 +399,7 @@ impl<L: Launcher> CudaDevice<L> {
         }
         match self.inner.products {
             Compute::Bf16 => self.rounded_product(product, left, right),
-            number => self.inner.launcher.product(&Product { number, ..product }),
+            number => self.begin(Operation::Product(Product { number, ..product })),
         }
     }
 
@@ -423,12 +420,12 @@ impl<L: Launcher> CudaDevice<L> {
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
             let left_at = rounded(left, scratch)?;
             let right_at = rounded(right, scratch + right_at as u64)?;
-            self.inner.launcher.product(&Product {
+            self.begin(Operation::Product(Product {
                 number: Compute::Bf16,
                 left: moved(product.left, left_at),
                 right: moved(product.right, right_at),
                 ..product
-            })
+            }))
         })
     }
 
@@ -454,7 +451,17 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    pub(crate) fn attention_plan(&self, shape: AttentionShape) -> Result<AttentionPlan> {
+    /// The tensor cores' attention for numbers in bf16: products are of them too, and heads fit.
+    pub(crate) fn attention_plan(
+        &self,
+        shape: AttentionShape,
+        format: NumberFormat,
+    ) -> Result<AttentionPlan> {
+        if format == NumberFormat::Bf16 {
+            let plan = AttentionPlan::of_tensor_cores(shape)
+                .filter(|_| self.inner.products == Compute::Bf16);
+            return Ok(plan.expect("the format of this shape's attention"));
+        }
         AttentionPlan::of(shape.head_dim).ok_or_else(|| {
             let problem =
                 format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
@@ -464,14 +471,6 @@ impl<L: Launcher> CudaDevice<L> {
                 "compute on the CPU for this model",
             )
         })
-    }
-
-    /// The tensor cores' attention of numbers in bf16; none of numbers in f32.
-    pub(crate) fn tiles_of(&self, shape: AttentionShape, format: NumberFormat) -> Option<TilePlan> {
-        // Products are of bf16 numbers too, and heads fit.
-        let plan = || TilePlan::of(shape).filter(|_| self.inner.products == Compute::Bf16);
-        let is_bf16 = format == NumberFormat::Bf16;
-        is_bf16.then(|| plan().expect("the format of this shape's attention"))
     }
 
     pub(crate) fn query_tiles(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,11 +13,11 @@ use hapo_kernels::{Compute, DeviceError};
 use crate::compile::{Arch, failed, missing};
 use crate::device::CudaDevice;
 use crate::images::Kernels;
-use crate::launch::{Launch, Launcher, Memory, Product, Result, THREADS};
+use crate::launch::{Launcher, Memory, Operation, Product, Result, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
 use crate::products::{Products, Refused};
-use crate::repeats::{Hope, Now, Operation, Repeats, Sequence, captured};
+use crate::repeats::{Hope, Now, Repeats, Sequence, captured};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -40,7 +41,6 @@ const SYMBOLS: &[&str] = &[
 /// The earliest architecture: the shared memory that tiles of attention take, and bf16.
 const LEAST_MAJOR: i32 = 8;
 
-/// Bytes of the products' workspace.
 const WORKSPACE: usize = 64 << 20;
 
 /// Environment variable that turns f32 products into TF32 in every program.
@@ -177,10 +177,9 @@ impl Driver {
         // SAFETY: the context is current, the handles are its own, and `Open` gives them back.
         unsafe { Self::with_functions(name.clone(), context, cublas, functions, modules) }
             .map_err(|it| failed(&name, &it))
-            .map(|mut it| {
-                let open = Arc::get_mut(&mut it.open).expect("nothing shares a driver yet");
+            .map(|mut open| {
                 open.about.extend(about(&kernels, arch));
-                it
+                Self { open: Arc::new(open) }
             })
     }
 
@@ -192,7 +191,7 @@ impl Driver {
         cublas: CublasLt,
         functions: HashMap<&'static str, Function>,
         modules: Vec<sys::CUmodule>,
-    ) -> Result<Self, String> {
+    ) -> Result<Open, String> {
         use sys::CUdevice_attribute as Attribute;
         let attribute = |which| {
             (context.attribute(which))
@@ -214,24 +213,22 @@ impl Driver {
         let about = vec![products.about()];
         // SAFETY: the context is current.
         let staging = Mutex::new(unsafe { Staging::new() });
-        Ok(Self {
-            open: Arc::new(Open {
-                name,
-                about,
-                context,
-                stream,
-                pool,
-                functions,
-                modules,
-                shared,
-                products,
-                workspace,
-                staging,
-                trace: Trace::asked(),
-                has_graphs: std::env::var(GRAPHS).map_or(true, |it| it != "0"),
-                repeats: Mutex::default(),
-                tables: Mutex::default(),
-            }),
+        Ok(Open {
+            name,
+            about,
+            context,
+            stream,
+            pool,
+            functions,
+            modules,
+            shared,
+            products,
+            workspace,
+            staging,
+            trace: Trace::asked(),
+            has_graphs: std::env::var(GRAPHS).map_or(true, |it| it != "0"),
+            repeats: Mutex::default(),
+            tables: Mutex::default(),
         })
     }
 
@@ -264,7 +261,6 @@ impl Driver {
         self.open.trace.as_ref().map(Trace::table)
     }
 
-    /// Makes the GPU's context current on this thread.
     fn bind(&self) -> Result<()> {
         self.checked(self.open.context.bind_to_thread(), "the context is lost")
     }
@@ -277,19 +273,6 @@ impl Driver {
         self.open.repeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an operation, or holds it back where it may be one of a graph.
-    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<()> {
-        let mut repeats = self.repeats();
-        match repeats.push(operation, args) {
-            Now::Hold => Ok(()),
-            Now::BeginAll => self.begin_all(repeats.held_back()),
-            Now::Begin => {
-                drop(repeats);
-                self.begin(operation, args)
-            }
-        }
-    }
-
     /// Begins what was held back: something else comes that has to come behind it.
     fn hold_no_more(&self) -> Result<()> {
         let held = self.repeats().interrupt();
@@ -297,18 +280,58 @@ impl Driver {
     }
 
     fn begin_all(&self, sequence: &Sequence) -> Result<()> {
-        sequence.each(|operation, args| self.begin(operation, args))
+        sequence.each(|operation, args| self.begin_now(operation, args))
     }
 
-    fn begin(&self, operation: Operation, args: &[u64]) -> Result<()> {
+    fn begin_now(&self, operation: Operation, args: &[u64]) -> Result<()> {
+        self.bind()?;
+        let stream = self.open.stream;
         match operation {
             Operation::Launch { kernel, grid, shared, .. } => {
-                self.begin_launch(&Launch { kernel, grid, shared, args })
+                let function = self.function(kernel, shared)?;
+                let (grid, threads) = (grid.into(), (THREADS, 1, 1));
+                let mut args: Vec<*mut c_void> =
+                    args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
+                self.timed(kernel, || {
+                    // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver
+                    // copies them before it returns and does not write to them.
+                    let begun = unsafe {
+                        cuda::launch_kernel(function, grid, threads, shared, stream, &mut args)
+                    };
+                    self.checked(begun, &format!("kernel {kernel} did not start"))
+                })
             }
             Operation::Product(product) => self.begin_product(&product),
-            Operation::Copy { from, to, bytes } => self.begin_copy(from, to, bytes),
-            Operation::Zero { at, bytes } => self.begin_zero(at, bytes),
+            Operation::Copy { from, to, bytes } => self.timed("copy on the GPU", || {
+                // SAFETY: both ranges are memory of this GPU.
+                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, stream) };
+                self.checked(copied, "a copy on the GPU failed")
+            }),
+            Operation::Zero { at, bytes } => self.timed("zeros", || {
+                // SAFETY: the range is memory of this GPU.
+                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, stream) };
+                self.checked(set, "memory cannot be set")
+            }),
         }
+    }
+
+    fn begin_product(&self, product: &Product) -> Result<()> {
+        let Product { m, n, k, number, left, right, bias, .. } = *product;
+        let order = |transposed| if transposed { "T" } else { "N" };
+        let (a, b) = (order(left.transposed), order(right.transposed));
+        self.timed(format_args!("product {a}{b} {m} x {n} x {k}, {number:?}"), || {
+            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
+            // after the other on one stream, and so use the workspace.
+            let begun = unsafe { self.open.products.begin(product) };
+            begun.map_err(|status| match status {
+                lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
+                it => {
+                    let bias = if bias.is_some() { ", with a bias," } else { "" };
+                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]{bias}");
+                    failed(&self.open.name, &format!("{what} did not start: status {it}"))
+                }
+            })
+        })
     }
 
     /// Begins a sequence that was held back, by a graph where there is hope for one, which comes back.
@@ -368,11 +391,7 @@ impl Driver {
     }
 
     /// Begins `work`; its time is kept where one asked for it.
-    fn timed(
-        &self,
-        name: impl FnOnce() -> String,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    fn timed(&self, name: impl Display, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(trace) = &self.open.trace else {
             return work();
         };
@@ -381,10 +400,9 @@ impl Driver {
         let begun = self.checked(unsafe { trace.begin(stream) }, what)?;
         work()?;
         // SAFETY: as above.
-        self.checked(unsafe { trace.end(stream, name(), &begun) }, what)
+        self.checked(unsafe { trace.end(stream, name.to_string(), &begun) }, what)
     }
 
-    /// There is no memory for `bytes` more.
     fn full(&self, bytes: usize) -> DeviceError {
         let (free, total) = cuda::mem_get_info().unwrap_or_default();
         DeviceError::OutOfMemory {
@@ -395,7 +413,6 @@ impl Driver {
         }
     }
 
-    /// Uninitialised memory of `bytes`.
     fn room(&self, bytes: usize) -> Result<CudaMemory> {
         self.bind()?;
         self.hold_no_more()?;
@@ -424,10 +441,10 @@ impl Driver {
     }
 
     /// The kernel, allowed to be launched with so much shared memory.
-    fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let it = &self.open.functions[launch.kernel];
-        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared)
-            .map_err(|it| failed(&self.open.name, &format!("{}: {it}", launch.kernel)))?;
+    fn function(&self, kernel: &str, shared: u32) -> Result<sys::CUfunction> {
+        let it = &self.open.functions[kernel];
+        let needed = plan::shared_to_allow(shared, it.fixed, self.open.shared)
+            .map_err(|it| failed(&self.open.name, &format!("{kernel}: {it}")))?;
         if let Some(bytes) = needed.filter(|it_| *it_ > it.allowed.load(Ordering::Relaxed)) {
             let attribute =
                 sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -435,7 +452,7 @@ impl Driver {
             let set = unsafe {
                 cuda::function::set_function_attribute(it.handle, attribute, bytes as c_int)
             };
-            let what = format!("{} is refused {bytes} bytes of shared memory", launch.kernel);
+            let what = format!("{kernel} is refused {bytes} bytes of shared memory");
             self.checked(set, &what)?;
             it.allowed.store(bytes, Ordering::Relaxed);
         }
@@ -448,7 +465,6 @@ fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(256)
 }
 
-/// A module, and its kernels by their names.
 type Loaded = (sys::CUmodule, Vec<(&'static str, Function)>);
 
 /// The loaded kernels. Reading an attribute of a function brings its code to the GPU now, not at its first launch, when
@@ -529,7 +545,6 @@ unsafe fn free(
     }
 }
 
-/// The driver's version, and what made the kernels.
 fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
     let mut version = 0;
     // SAFETY: the number outlives the call.
@@ -541,7 +556,6 @@ fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
     ]
 }
 
-/// Checks that the driver's library is there and new enough.
 fn find_driver(name: &str) -> Result<()> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
@@ -563,7 +577,6 @@ fn find_driver(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The failed action and the driver's message.
 fn describe(what: &str, error: DriverError) -> String {
     let text = error.error_string().ok().map(CStr::to_string_lossy);
     let text = text.unwrap_or("an unknown error".into());
@@ -609,72 +622,13 @@ impl Drop for CudaMemory {
     }
 }
 
-impl Driver {
-    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
-        self.bind()?;
-        let name = || "copy on the GPU".to_owned();
-        self.timed(name, || {
-            // SAFETY: both ranges are memory of this GPU.
-            let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-            self.checked(copied, "a copy on the GPU failed")
-        })
-    }
-
-    fn begin_zero(&self, at: u64, bytes: usize) -> Result<()> {
-        self.bind()?;
-        let name = || "zeros".to_owned();
-        self.timed(name, || {
-            // SAFETY: the range is memory of this GPU.
-            let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-            self.checked(set, "memory cannot be set")
-        })
-    }
-
-    fn begin_launch(&self, launch: &Launch) -> Result<()> {
-        self.bind()?;
-        let function = self.function(launch)?;
-        let mut args: Vec<*mut c_void> =
-            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
-        let (grid, threads) = (launch.grid.into(), (THREADS, 1, 1));
-        let (shared, stream) = (launch.shared, self.open.stream);
-        let name = || launch.kernel.to_owned();
-        self.timed(name, || {
-            // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
-            // them before it returns and does not write to them.
-            let begun =
-                unsafe { cuda::launch_kernel(function, grid, threads, shared, stream, &mut args) };
-            self.checked(begun, &format!("kernel {} did not start", launch.kernel))
-        })
-    }
-
-    fn begin_product(&self, product: &Product) -> Result<()> {
-        self.bind()?;
-        let Product { m, n, k, number, left, right, bias, .. } = *product;
-        let begin = || {
-            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
-            // after the other on one stream, and so use the workspace.
-            let begun = unsafe { self.open.products.begin(product) };
-            begun.map_err(|status| match status {
-                lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
-                it => {
-                    let bias = if bias.is_some() { ", with a bias," } else { "" };
-                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]{bias}");
-                    failed(&self.open.name, &format!("{what} did not start: status {it}"))
-                }
-            })
-        };
-        let order = |transposed| if transposed { "T" } else { "N" };
-        let (a, b) = (order(left.transposed), order(right.transposed));
-        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
-    }
-}
-
 impl Launcher for Driver {
     type Memory = CudaMemory;
 
     fn alloc(&self, bytes: usize) -> Result<CudaMemory> {
         let memory = self.room(bytes)?;
-        self.zero(memory.address, rounded(bytes))?;
+        let zero = Operation::Zero { at: memory.address, bytes: rounded(bytes) };
+        self.begin(zero, &[])?;
         Ok(memory)
     }
 
@@ -690,7 +644,7 @@ impl Launcher for Driver {
         }
         self.bind()?;
         self.hold_no_more()?;
-        let name = || "copy to the GPU".to_owned();
+        let name = "copy to the GPU";
         let begin = |from: &[u8]| {
             // SAFETY: the caller's address holds the bytes.
             let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
@@ -719,7 +673,7 @@ impl Launcher for Driver {
         }
         self.bind()?;
         self.hold_no_more()?;
-        let name = || "copy from the GPU".to_owned();
+        let name = "copy from the GPU";
         let copy = |to: &mut [u8]| {
             // SAFETY: the caller's address has the bytes, and they stay valid until the wait below.
             let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
@@ -740,27 +694,20 @@ impl Launcher for Driver {
         Ok(())
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
-        if bytes == 0 {
+    /// Holds the operation back where it may be one of a graph.
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<()> {
+        if let Operation::Copy { bytes: 0, .. } | Operation::Zero { bytes: 0, .. } = operation {
             return Ok(());
         }
-        self.begin_or_hold(Operation::Copy { from, to, bytes }, &[])
-    }
-
-    fn zero(&self, at: u64, bytes: usize) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
+        let mut repeats = self.repeats();
+        match repeats.push(operation, args) {
+            Now::Hold => Ok(()),
+            Now::BeginAll => self.begin_all(repeats.held_back()),
+            Now::Begin => {
+                drop(repeats);
+                self.begin_now(operation, args)
+            }
         }
-        self.begin_or_hold(Operation::Zero { at, bytes }, &[])
-    }
-
-    fn launch(&self, launch: &Launch) -> Result<()> {
-        let Launch { kernel, grid, shared, args } = *launch;
-        self.begin_or_hold(Operation::Launch { kernel, grid, shared, args: args.len() }, args)
-    }
-
-    fn product(&self, product: &Product) -> Result<()> {
-        self.begin_or_hold(Operation::Product(*product), &[])
     }
 
     fn repeated(&self, work: impl FnOnce()) -> Result<()> {

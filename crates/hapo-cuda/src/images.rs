@@ -15,7 +15,6 @@ use crate::compile::{Arch, Compiler, Form, options};
 use crate::launch::Result;
 use crate::sources::{Source, sources};
 
-/// Variable with the path of the file.
 const FILE: &str = "HAPO_KERNEL_IMAGES";
 /// Its name beside the executable.
 const NAME: &str = "kernels.zst";
@@ -23,7 +22,7 @@ const NAME: &str = "kernels.zst";
 const MOST: u64 = 64 << 20;
 
 /// The architectures that have images. One of 8.0 serves all of 8.x; one of 9.0 that alone.
-const ARCHS: [Arch; 2] = [Arch { major: 8, minor: 0 }, Arch { major: 9, minor: 0 }];
+pub const ARCHS: [Arch; 2] = [Arch { major: 8, minor: 0 }, Arch { major: 9, minor: 0 }];
 
 /// The kernels of a device: images that ship, and NVRTC for what has none.
 pub(crate) struct Kernels {
@@ -69,7 +68,6 @@ impl Kernels {
     }
 }
 
-/// Images by the hash of what they were made from.
 struct Images(HashMap<[u8; 32], Vec<u8>>);
 
 impl Images {
@@ -116,63 +114,21 @@ impl Images {
     }
 }
 
-/// An error to put into a kernel, so that what looks for errors can be looked at.
-#[derive(Clone, Copy, Debug)]
-pub struct Planted<'a> {
-    pub file: &'a str,
-    /// The function: the text is looked for behind this name.
-    pub function: &'a str,
-    pub text: &'a str,
-    pub instead: &'a str,
-}
-
-impl Planted<'_> {
-    /// A source with the error in it, if it is in this file.
-    fn into(self, source: &Source) -> Option<Source> {
-        let (before, function) = source.text.split_once(self.function)?;
-        let is_here = source.file == self.file && function.contains(self.text);
-        let planted = || function.replacen(self.text, self.instead, 1);
-        is_here.then(|| {
-            let text = format!("{before}{}{}", self.function, planted());
-            Source { text: Box::leak(text.into_boxed_str()), ..*source }
-        })
-    }
-}
-
-/// Compiles every kernel for every architecture that ships into one file, and returns its bytes.
+/// Compiles every kernel for every architecture into one file, and returns its bytes. What `changed` makes of a source is
+/// taken for the source itself.
 ///
 /// # Errors
 /// A source that NVRTC refuses, or a file that cannot be written.
-pub fn write_images(compiler: &Compiler, path: &Path) -> Result<usize> {
-    write_of(compiler, path, &ARCHS, None)
-}
-
-/// The same for 9.0 alone with an error in the kernels, which are taken for those without it.
-///
-/// # Errors
-/// As [`write_images`], and a text that is not there.
-pub fn write_planted_images(
-    compiler: &Compiler,
-    path: &Path,
-    planted: Planted<'_>,
-) -> Result<usize> {
-    if !sources().iter().any(|source| planted.into(source).is_some()) {
-        return Err(compiler.failed(&format!("{}: no such text", planted.file)));
-    }
-    write_of(compiler, path, &ARCHS[1..], Some(planted))
-}
-
-fn write_of(
+pub fn write_images(
     compiler: &Compiler,
     path: &Path,
     archs: &[Arch],
-    planted: Option<Planted<'_>>,
+    changed: impl Fn(Source) -> Source,
 ) -> Result<usize> {
     let mut bytes = Vec::new();
     for &arch in archs {
         for source in sources() {
-            let changed = planted.and_then(|it| it.into(source));
-            let image = compiler.compile(changed.as_ref().unwrap_or(source), arch, Form::Image)?;
+            let image = compiler.compile(&changed(*source), arch, Form::Image)?;
             bytes.extend(key(source, arch));
             bytes.extend((image.len() as u64).to_le_bytes());
             bytes.extend(image);
@@ -190,7 +146,6 @@ fn key(source: &Source, arch: Arch) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The first entry, and what follows it.
 fn entry(bytes: &[u8]) -> Option<([u8; 32], &[u8], &[u8])> {
     let (key, rest) = bytes.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;

@@ -9,22 +9,33 @@ pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
 /// Threads of every block.
 pub const THREADS: u32 = 256;
 
-/// A kernel on a grid of blocks of [`THREADS`] threads.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
-    pub kernel: &'static str,
-    /// Blocks in x, y and z.
-    pub grid: [u32; 3],
-    /// Bytes of shared memory per block.
-    pub shared: u32,
-    /// Arguments: the low bytes of each word.
-    pub args: &'a [u64],
+/// An operation with all that it depends on but a kernel's arguments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operation {
+    /// A kernel on a grid of blocks of [`THREADS`] threads, each with bytes of shared memory; and how many arguments.
+    Launch {
+        kernel: &'static str,
+        grid: [u32; 3],
+        shared: u32,
+        args: usize,
+    },
+    /// No matrix is empty.
+    Product(Product),
+    /// Device to device; the ranges do not overlap.
+    Copy {
+        from: u64,
+        to: u64,
+        bytes: usize,
+    },
+    Zero {
+        at: u64,
+        bytes: usize,
+    },
 }
 
 /// A matrix by columns, `stride` elements apart, as BLAS has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Address of its first element.
     pub address: u64,
     pub stride: usize,
     pub transposed: bool,
@@ -37,16 +48,13 @@ pub struct Product {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Number format of the factors.
     pub number: Compute,
     pub left: Matrix,
     pub right: Matrix,
     pub factor: f32,
-    /// Add to `out` instead of overwriting it.
     pub add: bool,
     /// Add up the inner dimension in one piece, so that a column of the result does not depend on `n`.
     pub whole: bool,
-    /// The result; never transposed.
     pub out: Matrix,
     /// Store the result in bf16, otherwise in f32.
     pub out_is_bf16: bool,
@@ -75,12 +83,8 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     /// Host to device; `from` is free when the call returns.
     fn upload(&self, from: &[u8], to: u64) -> Result<()>;
     fn download(&self, from: u64, to: &mut [u8]) -> Result<()>;
-    /// Device to device; the ranges do not overlap.
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
-    fn zero(&self, at: u64, bytes: usize) -> Result<()>;
-    fn launch(&self, launch: &Launch) -> Result<()>;
-    /// Runs a product of matrices, none of them empty.
-    fn product(&self, product: &Product) -> Result<()>;
+    /// `args` are a kernel's arguments: the low bytes of each word.
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<()>;
     /// Runs `work`, whose operations are likely those of an earlier call.
     fn repeated(&self, work: impl FnOnce()) -> Result<()> {
         work();

@@ -16,8 +16,7 @@ pub(crate) const FOLDERS: &str = "HAPO_CUDA_LIBRARIES";
 
 /// Declares a library: its functions, each found when it is opened.
 macro_rules! library {
-    ($(#[$doc:meta])* $name:ident of $names:expr; { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
-        $(#[$doc])*
+    ($name:ident of $names:expr; { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
         #[allow(non_snake_case, reason = "the functions have NVIDIA's names")]
         pub(crate) struct $name {
             pub(crate) path: PathBuf,
@@ -25,7 +24,6 @@ macro_rules! library {
         }
 
         impl $name {
-            /// The first that can be opened.
             pub(crate) fn find() -> Option<Self> {
                 open(&$names).find_map(|(library, path)| {
                     Some(Self {
@@ -44,7 +42,6 @@ macro_rules! library {
 pub(crate) type Program = *mut c_void;
 
 library! {
-    /// NVRTC, which compiles kernels.
     Nvrtc of ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]; {
         nvrtcVersion: fn(*mut c_int, *mut c_int) -> c_int,
         nvrtcGetErrorString: fn(c_int) -> *const c_char,
@@ -65,7 +62,6 @@ library! {
 pub(crate) type Handle = *mut c_void;
 
 library! {
-    /// cuBLASLt, which multiplies matrices.
     CublasLt of ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"]; {
         cublasLtCreate: fn(*mut Handle) -> c_int,
         cublasLtDestroy: fn(Handle) -> c_int,
@@ -158,7 +154,6 @@ fn version_of(name: &str, stem: &str) -> Option<Vec<u32>> {
     rest.strip_prefix('.')?.split('.').map(|it| it.parse().ok()).collect()
 }
 
-/// Where the system found a library that was opened by its name.
 fn mapped(name: &Path) -> Option<PathBuf> {
     let name = name.to_str()?;
     // On EIO the place is not told.

@@ -4,18 +4,18 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Compute,
-    Device, DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget,
-    Heads, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, Paired, Placed,
-    SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
+    BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadGrad, HeadStats, Heads, LowRank, MatShape, MomentsMut, NumberFormat,
+    Numbers, Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
     shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Product, Result, THREADS};
-use crate::plan::{self, Rows, TilePlan};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
+use crate::plan::{self, Rows};
 use crate::weight::CudaWeight;
 
 type Read<'a, L> = Span<'a, CudaBuf<L>>;
@@ -24,7 +24,6 @@ type Onto<'a, L> = Accumulate<'a, CudaBuf<L>>;
 type Ids<L> = CudaTable<L, u32>;
 type Kept<'a, L> = Numbers<'a, CudaBuf<L>, CudaWeight<L>>;
 
-/// The place of a product's result, and its format.
 type Out = (Matrix, NumberFormat);
 
 /// Why some operations of the CPU are not here.
@@ -101,7 +100,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn copy(&self, src: Read<L>, dst: Write<L>) {
         assert_eq!(src.len, dst.len, "equal lengths");
         let bytes = bytes_of(src, &dst);
-        self.run(|| self.inner.launcher.copy(at_row(src), to_row(&dst), bytes));
+        let copy = Operation::Copy { from: at_row(src), to: to_row(&dst), bytes };
+        self.run(|| self.begin(copy));
     }
 
     fn fill(&self, dst: Write<L>, value: f32) {
@@ -118,19 +118,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.fault().take().map_or(Ok(()), Err)
     }
 
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        work()
-    }
-
     fn repeated(&self, work: impl FnOnce()) {
         let begun = self.inner.launcher.repeated(work);
         self.run(|| begun);
-    }
-
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        for item in items {
-            work(self, item);
-        }
     }
 
     fn product<const N: usize>(
@@ -231,16 +221,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         unreachable!("{ON_CPU}");
     }
 
-    fn rms_norm(
-        &self,
-        eps: f32,
-        offset: f32,
-        x: Read<L>,
-        w: Read<L>,
-        y: Write<L>,
-        inverse_rms: Write<L>,
-        residual: Option<Write<L>>,
-    ) {
+    fn rms_norm(&self, it: RmsNorm<Self>) {
+        let RmsNorm { eps, offset, x, w, y, inverse_rms, residual } = it;
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
         assert!(x.len == rows * width && y.len == rows * width, "x and y are [rows, width]");
@@ -271,17 +253,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn rms_norm_grad(
-        &self,
-        offset: f32,
-        x: Read<L>,
-        w: Read<L>,
-        inverse_rms: Read<L>,
-        dy: Read<L>,
-        onto: Onto<L>,
-        dx: Write<L>,
-        dw: Write<L>,
-    ) {
+    fn rms_norm_grad(&self, it: RmsNormGrad<Self>) {
+        let RmsNormGrad { offset, x, w, inverse_rms, dy, onto, dx, dw } = it;
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(offset == 0.0, "{ON_CPU}");
         assert!(
@@ -314,13 +287,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn rope(
-        &self,
-        shape: AttentionShape,
-        angles: Read<L>,
-        positions: &Ids<L>,
-        heads: Heads<'_, CudaBuf<L>>,
-    ) {
+    fn rope(&self, Rotation { shape, angles, positions, heads }: Rotation<Self>) {
         assert!(shape.rotated == shape.head_dim, "{ON_CPU}");
         let (direction, both) = match heads {
             Heads::Stored { from, to } => {
@@ -334,26 +301,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Read<L>; 3],
-        out: Write<L>,
-        log_sums: Write<L>,
-    ) {
+    fn attention(&self, it: Attention<Self>) {
+        let Attention { shape, segments, qkv: [q, k, v], out, log_sums } = it;
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         shape.expect_rows(rows, &[q.len, out.len], &[k.len, v.len]);
         let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
-            let (queries, kernel, shared) = if let Some(plan) = self.tiles_of(shape, format) {
-                (TilePlan::QUERIES, plan.kernels[0], plan.bytes())
-            } else {
-                let plan = self.attention_plan(shape)?;
-                (plan.forward, plan.kernels[0], plan.forward_bytes())
-            };
-            let tiles = self.query_tiles(segments, queries)?;
+            let plan = self.attention_plan(shape, format)?;
+            let tiles = self.query_tiles(segments, plan.queries[0])?;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
             let args = [
                 Self::table_at(segments)?,
@@ -370,20 +326,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 to(&log_sums),
             ];
             let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
-            self.launch(kernel, grid, shared, &args)
+            self.launch(plan.kernels[0], grid, plan.shared[0], &args)
         });
     }
 
-    fn attention_grad(
-        &self,
-        shape: AttentionShape,
-        segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Read<L>; 3],
-        out: Read<L>,
-        log_sums: Read<L>,
-        dout: Read<L>,
-        [dq, dk, dv]: [Write<L>; 3],
-    ) {
+    fn attention_grad(&self, it: AttentionGrad<Self>) {
+        let AttentionGrad { shape, segments, qkv, out, log_sums, dout, dqkv } = it;
+        let ([q, k, v], [dq, dk, dv]) = (qkv, dqkv);
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         let of_queries = [q.len, out.len, dout.len, dq.len];
@@ -391,14 +340,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let formats = [q.buf, k.buf, v.buf, out.buf, dout.buf, &*dq.buf, &*dk.buf, &*dv.buf];
         let format = shared_format(formats);
         self.run(|| {
-            let tiles = match self.tiles_of(shape, format) {
-                Some(it) => it.backward_tiles(),
-                None => self.attention_plan(shape)?.backward_tiles(),
-            };
-            let queries = self.query_tiles(segments, tiles.queries)?;
-            let which = Derived::KeyChunks(tiles.keys, tiles.step);
-            let keys = self.derived(segments, which, |it| {
-                let made = plan::key_chunks(it, tiles.keys, tiles.step);
+            let tiles = self.attention_plan(shape, format)?;
+            let [_, queries, step] = tiles.queries;
+            let queries = self.query_tiles(segments, queries)?;
+            let keys = self.derived(segments, Derived::KeyChunks(tiles.keys, step), |it| {
+                let made = plan::key_chunks(it, tiles.keys, step);
                 ([made.tiles, made.chunks].concat(), made.parts)
             })?;
             let key_tiles = plan::key_tiles(&segments.items, tiles.keys);
@@ -426,10 +372,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 };
                 let of_queries = args(queries.memory.address(), to(&dq));
                 let grid = self.grid(queries.words / 2, shape.heads, 1)?;
-                self.launch(tiles.kernels[0], grid, tiles.shared[0], &of_queries)?;
+                self.launch(tiles.kernels[1], grid, tiles.shared[1], &of_queries)?;
                 let of_keys = args(chunks_at, parts);
                 let grid = self.grid(chunks, shape.heads, 1)?;
-                self.launch(tiles.kernels[1], grid, tiles.shared[1], &of_keys)?;
+                self.launch(tiles.kernels[2], grid, tiles.shared[2], &of_keys)?;
                 let work = [keys.memory.address(), tiles.keys as u64];
                 let sums = [heads, kv_heads, head_dim, parts, to(&dk), to(&dv)];
                 let grid = self.grid(key_tiles, shape.kv_heads, 1)?;
@@ -439,16 +385,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn attention_decode(
-        &self,
-        shape: AttentionShape,
-        layer: CacheLayer,
-        rows: &CudaTable<L, CacheRow>,
-        pages: &Ids<L>,
-        cache: &CudaBuf<L>,
-        [q, k, v]: [Read<L>; 3],
-        out: Write<L>,
-    ) {
+    fn attention_decode(&self, it: AttentionDecode<Self>) {
+        let AttentionDecode { shape, layer, rows, pages, cache, qkv: [q, k, v], out } = it;
         assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
         shape.expect_rows(n, &[q.len, out.len], &[k.len, v.len]);
@@ -466,13 +404,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let args = [&[table, pages], &place[..], &shape_args, &numbers].concat();
             let to = to_row(&out);
             let blocks = |most: usize| shape.kv_heads * shape.group().div_ceil(most);
-            if let Some(plan) = self.tiles_of(shape, format) {
-                let grid = self.grid(n, blocks(TilePlan::HEADS), 1)?;
+            // Widths beyond its do not fit into shared memory.
+            if let Some((kernel, shared)) = self.attention_plan(shape, format)?.decode {
+                let grid = self.grid(n, blocks(plan::TILE_HEADS), 1)?;
                 let args = [&args[..], &[to, stride]].concat();
-                return self.launch(plan.kernels[3], grid, plan.decode_bytes(), &args);
+                return self.launch(kernel, grid, shared, &args);
             }
-            // Widths beyond this do not fit into shared memory.
-            self.attention_plan(shape)?;
             let parts = plan::decode_parts(&rows.items);
             let bytes = n * shape.heads * parts * (shape.head_dim + 2) * size_of::<f32>();
             self.with_scratch(bytes, |scratch| {
@@ -486,14 +423,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn cache_append(
-        &self,
-        shape: AttentionShape,
-        first: CacheLayer,
-        cells: &Ids<L>,
-        [k, v]: [Read<L>; 2],
-        cache: &mut CudaBuf<L>,
-    ) {
+    fn cache_append(&self, it: CacheAppend<Self>) {
+        let CacheAppend { shape, first, cells, kv: [k, v], cache } = it;
         assert!(
             k.len.is_multiple_of((cells.items.len() * shape.kv_dim()).max(1)) && v.len == k.len,
             "k and v are [layers, cells, kv_heads · head_dim]"
@@ -606,21 +537,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn scatter_rows(&self, width: usize, rows: &Ids<L>, y: Read<L>, x: Write<L>) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
-            self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
+            self.begin(Operation::Zero { at: to(&x), bytes: x.len * size_of::<f32>() })?;
             let width = self.word("columns", width)?;
             let args = [width, Self::table_at(rows)?, at(y), to(&x)];
             self.over_32("scatter_rows", y.len, &args)
         });
     }
 
-    fn head(
-        &self,
-        vocabulary: usize,
-        targets: &CudaTable<L, HeadTarget>,
-        part: HeadPart,
-        logits: Read<L>,
-        stats: Write<L>,
-    ) {
+    fn head(&self, it: HeadStats<Self>) {
+        let HeadStats { vocabulary, targets, part, logits, stats } = it;
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
         self.run(|| {
@@ -637,15 +562,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn head_grad(
-        &self,
-        vocabulary: usize,
-        targets: &CudaTable<L, HeadTarget>,
-        part: HeadPart,
-        stats: Read<L>,
-        gradients: Read<L>,
-        logits: Write<L>,
-    ) {
+    fn head_grad(&self, it: HeadGrad<Self>) {
+        let HeadGrad { vocabulary, targets, part, stats, gradients, logits } = it;
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         self.run(|| {
             let args = [
@@ -822,7 +740,6 @@ fn by_columns<B>(
     }
 }
 
-/// A matrix in its stored order.
 fn plain(address: u64, stride: usize) -> Matrix {
     Matrix { address, stride, transposed: false }
 }

@@ -35,7 +35,6 @@ pub(crate) fn shared_to_allow(asked: u32, fixed: u32, limit: u32) -> Result<Opti
     Ok(Some(asked))
 }
 
-/// `n` in 32 bits.
 pub(crate) fn narrow(what: &'static str, n: usize) -> Result<u32, TooLarge> {
     u32::try_from(n).map_err(|_| TooLarge { what, got: n, limit: u32::MAX as usize })
 }
@@ -108,140 +107,90 @@ pub(crate) fn draw_bytes(usable: usize) -> u32 {
     reduction_bytes(8) + (usable.div_ceil(DRAW_BLOCK) * 8) as u32
 }
 
-/// Tiles of the attention kernels of one width.
+/// The kernels of attention for heads of up to one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttentionPlan {
-    /// Columns the kernels are made for.
-    pub(crate) width: usize,
-    /// Queries and keys of a tile, forward.
-    pub(crate) forward: usize,
-    pub(crate) backward: usize,
+    /// Forward, for the gradients of queries, and of keys and values.
     pub(crate) kernels: [&'static str; 3],
+    /// Bytes of shared memory of each.
+    pub(crate) shared: [u32; 3],
+    /// Queries of a block of the first two, and of those that the third works on at a time.
+    pub(crate) queries: [usize; 3],
+    /// Keys of a block of the third.
+    pub(crate) keys: usize,
+    /// The tensor cores' kernel to decode, and its bytes.
+    pub(crate) decode: Option<(&'static str, u32)>,
+}
+
+/// The tensor cores' queries of a block, forward and for their gradient.
+const TILE_QUERIES: usize = 128;
+/// Their keys that are worked on at a time, and of a block of their gradient.
+const TILE_KEYS: usize = 64;
+/// Their queries that pass by a block of keys at a time.
+const TILE_STAGE: usize = 32;
+/// Their query heads of a block in decoding.
+pub(crate) const TILE_HEADS: usize = 16;
+
+/// A width, and the kernels made for it.
+macro_rules! kernels {
+    ($name:literal, $width:literal) => {
+        (
+            $width,
+            [
+                concat!($name, "_", $width),
+                concat!($name, "_grad_q_", $width),
+                concat!($name, "_grad_kv_", $width),
+            ],
+        )
+    };
 }
 
 impl AttentionPlan {
-    /// The smallest kernel that holds a head; `None` beyond 256.
+    /// The smallest that hold a head; `None` beyond 256.
     pub(crate) fn of(head_dim: usize) -> Option<Self> {
-        macro_rules! plan {
-            ($width:literal, $forward:literal, $backward:literal) => {
-                AttentionPlan {
-                    width: $width,
-                    forward: $forward,
-                    backward: $backward,
-                    kernels: [
-                        concat!("attention_", $width),
-                        concat!("attention_grad_q_", $width),
-                        concat!("attention_grad_kv_", $width),
-                    ],
-                }
-            };
-        }
-        let plans = [plan!(32, 64, 32), plan!(64, 64, 32), plan!(128, 64, 32), plan!(256, 32, 16)];
-        plans.into_iter().find(|it| head_dim <= it.width)
+        let widths = [
+            kernels!("attention", 32),
+            kernels!("attention", 64),
+            kernels!("attention", 128),
+            kernels!("attention", 256),
+        ];
+        let (width, kernels) = widths.into_iter().find(|&(width, _)| head_dim <= width)?;
+        // Queries and keys of a tile, forward and backward.
+        let (t, u) = if width == 256 { (32, 16) } else { (64, 32) };
+        // Queries, keys or values, probabilities.
+        let forward = 4 * (2 * t * (width + 1) + t * (t + 1));
+        // Four tiles of rows, two of scores, two numbers per query.
+        let backward = 4 * (4 * u * (width + 1) + 2 * u * (u + 1) + 2 * u);
+        let shared = [forward, backward, backward].map(|it| it as u32);
+        Some(Self { kernels, shared, queries: [t, u, u], keys: u, decode: None })
     }
 
-    /// Bytes of shared memory, forward: queries, keys or values, probabilities.
-    pub(crate) fn forward_bytes(self) -> u32 {
-        let (t, d) = (self.forward, self.width);
-        (4 * (2 * t * (d + 1) + t * (t + 1))) as u32
-    }
-
-    /// Bytes of shared memory, backward: four tiles of rows, two of scores, two numbers per query.
-    pub(crate) fn backward_bytes(self) -> u32 {
-        let (t, d) = (self.backward, self.width);
-        (4 * (4 * t * (d + 1) + 2 * t * (t + 1) + 2 * t)) as u32
-    }
-
-    pub(crate) fn backward_tiles(self) -> BackwardTiles {
-        BackwardTiles {
-            queries: self.backward,
-            keys: self.backward,
-            step: self.backward,
-            kernels: [self.kernels[1], self.kernels[2]],
-            shared: [self.backward_bytes(); 2],
-        }
-    }
-}
-
-/// How a backward pass is cut: its kernels for queries, and for keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BackwardTiles {
-    /// Queries of a block of the first.
-    pub(crate) queries: usize,
-    /// Keys of a block of the second.
-    pub(crate) keys: usize,
-    /// Queries that it works on at a time.
-    pub(crate) step: usize,
-    pub(crate) kernels: [&'static str; 2],
-    pub(crate) shared: [u32; 2],
-}
-
-/// The attention of the tensor cores for one width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TilePlan {
-    /// Columns the kernels are made for.
-    width: usize,
-    /// Forward, for the gradients of queries and of keys and values, and to decode.
-    pub(crate) kernels: [&'static str; 4],
-}
-
-impl TilePlan {
-    /// Queries of a block, forward and for their gradient.
-    pub(crate) const QUERIES: usize = 128;
-    /// Keys that are worked on at a time, and of a block of their gradient.
-    pub(crate) const KEYS: usize = 64;
-    /// Queries that pass by a block of keys at a time.
-    pub(crate) const STAGE: usize = 32;
-    /// Query heads of a block in decoding.
-    pub(crate) const HEADS: usize = 16;
-
-    /// The smallest kernels that hold a head.
-    pub(crate) fn of(shape: AttentionShape) -> Option<Self> {
-        macro_rules! plan {
-            ($width:literal) => {
-                TilePlan {
-                    width: $width,
-                    kernels: [
-                        concat!("attention_tiles_", $width),
-                        concat!("attention_tiles_grad_q_", $width),
-                        concat!("attention_tiles_grad_kv_", $width),
-                        concat!("attention_tiles_decode_", $width),
-                    ],
-                }
-            };
-        }
-        let fits = |it: &TilePlan| shape.fits_tensor_cores() && shape.head_dim <= it.width;
-        [plan!(32), plan!(64), plan!(128)].into_iter().find(fits)
-    }
-
-    /// Bytes of shared memory, forward and for the gradient of queries: keys and values of two stages, in bf16, with
-    /// rows longer by eight numbers.
-    pub(crate) fn bytes(self) -> u32 {
-        (2 * 2 * Self::KEYS * (self.width + 8) * 2) as u32
-    }
-
-    /// The same for the gradients of keys and values: these, queries and their outputs' gradients of two stages, and two
-    /// numbers of each query.
-    pub(crate) fn key_bytes(self) -> u32 {
-        let rows = 2 * Self::KEYS + 2 * 2 * Self::STAGE;
-        (rows * (self.width + 8) * 2 + 2 * 2 * Self::STAGE * 4) as u32
-    }
-
-    /// The same to decode: as forward, and of every head two numbers for each key, in f32 and bf16, and one for each warp;
-    /// of every key two addresses in each stage.
-    pub(crate) fn decode_bytes(self) -> u32 {
-        let of_head = (Self::KEYS + 8) * 6 + THREADS as usize / 32 * 4;
-        self.bytes() + (Self::HEADS * of_head + 2 * 2 * Self::KEYS * 8) as u32
-    }
-
-    pub(crate) fn backward_tiles(self) -> BackwardTiles {
-        BackwardTiles {
-            queries: Self::QUERIES,
-            keys: Self::KEYS,
-            step: Self::STAGE,
-            kernels: [self.kernels[1], self.kernels[2]],
-            shared: [self.bytes(), self.key_bytes()],
-        }
+    /// The smallest of the tensor cores, for numbers in bf16.
+    pub(crate) fn of_tensor_cores(shape: AttentionShape) -> Option<Self> {
+        let widths = [
+            (kernels!("attention_tiles", 32), "attention_tiles_decode_32"),
+            (kernels!("attention_tiles", 64), "attention_tiles_decode_64"),
+            (kernels!("attention_tiles", 128), "attention_tiles_decode_128"),
+        ];
+        let fits = |width| shape.fits_tensor_cores() && shape.head_dim <= width;
+        let ((width, kernels), decode) = widths.into_iter().find(|&((it, _), _)| fits(it))?;
+        // Rows are longer by eight numbers.
+        let row = (width + 8) * size_of::<u16>();
+        // Keys and values of two stages.
+        let forward = 2 * 2 * TILE_KEYS * row;
+        // These, queries and their outputs' gradients of two stages, and two numbers of each query.
+        let of_keys = (2 * TILE_KEYS + 2 * 2 * TILE_STAGE) * row + 2 * 2 * TILE_STAGE * 4;
+        // As forward, and of every head two numbers for each key, in f32 and bf16, and one for each warp; of every key
+        // two addresses in each stage.
+        let of_head = (TILE_KEYS + 8) * 6 + THREADS as usize / 32 * 4;
+        let to_decode = forward + TILE_HEADS * of_head + 2 * 2 * TILE_KEYS * 8;
+        Some(Self {
+            kernels,
+            shared: [forward, forward, of_keys].map(|it| it as u32),
+            queries: [TILE_QUERIES, TILE_QUERIES, TILE_STAGE],
+            keys: TILE_KEYS,
+            decode: Some((decode, to_decode as u32)),
+        })
     }
 }
 
@@ -258,10 +207,8 @@ pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
     tiles.concat()
 }
 
-/// Queries of a chunk of [`key_chunks`].
 const CHUNK_QUERIES: usize = 4096;
 
-/// The work of the gradients of keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyChunks {
     /// `[row, rows, first segment, end segment, first tile of queries, end, part]`: a tile of keys and a part of the
@@ -303,7 +250,6 @@ pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize, queries: usize) -
     all
 }
 
-/// How many tiles of `tile` keys there are.
 pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> usize {
     segments.iter().map(|it| (it.len as usize).div_ceil(tile)).sum()
 }
@@ -342,11 +288,8 @@ pub(crate) fn decode_bytes(head_dim: usize) -> u32 {
 /// Rows of every token id, for the gradient of the embedding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TokenGroups {
-    /// Distinct ids, ascending.
     pub(crate) ids: Vec<u32>,
-    /// Where the rows of each begin, and the end.
     pub(crate) starts: Vec<u32>,
-    /// Rows, ascending within an id.
     pub(crate) rows: Vec<u32>,
 }
 
@@ -411,30 +354,28 @@ mod tests {
     fn attention_fits_the_smallest_gpu() {
         for head_dim in [2, 16, 32, 48, 64, 80, 96, 128, 192, 256] {
             let plan = AttentionPlan::of(head_dim).unwrap();
-            assert!(plan.width >= head_dim);
-            assert!(plan.forward_bytes() <= LEAST_SHARED, "{plan:?}");
-            assert!(plan.backward_bytes() <= LEAST_SHARED, "{plan:?}");
+            let (_, width) = plan.kernels[0].rsplit_once('_').unwrap();
+            assert!(width.parse::<usize>().unwrap() >= head_dim);
+            assert!(plan.shared.into_iter().all(|it| it <= LEAST_SHARED), "{plan:?}");
         }
         assert_eq!(AttentionPlan::of(257), None);
-        assert_eq!(AttentionPlan::of(128).unwrap().forward_bytes(), 82_688);
-        assert_eq!(AttentionPlan::of(128).unwrap().backward_bytes(), 74_752);
+        assert_eq!(AttentionPlan::of(128).unwrap().shared, [82_688, 74_752, 74_752]);
     }
 
     #[test]
     fn tensor_cores_take_heads_of_whole_16_bytes() {
-        let of = |head_dim| TilePlan::of(AttentionShape::new(1, 1, head_dim));
+        let of = |head_dim| AttentionPlan::of_tensor_cores(AttentionShape::new(1, 1, head_dim));
         let kernel = |head_dim| of(head_dim).map(|it| it.kernels[0]);
         assert_eq!(kernel(16), Some("attention_tiles_32"));
         assert_eq!(kernel(80), Some("attention_tiles_128"));
         assert_eq!((kernel(20), kernel(192)), (None, None));
         let largest = of(128).unwrap();
-        assert_eq!(largest.bytes(), 69_632);
+        assert_eq!(largest.shared, [69_632, 69_632, 70_144]);
         // The queries lie where the second stage comes to lie, and half of the keys' gradients where queries lay.
-        assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);
-        assert_eq!(largest.key_bytes(), 70_144);
-        const { assert!(TilePlan::KEYS * 128 * 4 <= 2 * 2 * TilePlan::STAGE * (128 + 8) * 2) };
-        assert_eq!(largest.decode_bytes(), 79_104);
-        assert!(largest.decode_bytes().max(largest.key_bytes()) <= LEAST_SHARED);
+        assert_eq!(TILE_QUERIES * (128 + 8) * 2, largest.shared[0] as usize / 2);
+        const { assert!(TILE_KEYS * 128 * 4 <= 2 * 2 * TILE_STAGE * (128 + 8) * 2) };
+        assert_eq!(largest.decode, Some(("attention_tiles_decode_128", 79_104)));
+        assert!(largest.shared[2].max(79_104) <= LEAST_SHARED);
     }
 
     #[test]

@@ -35,20 +35,17 @@ pub(crate) struct Products {
     library: CublasLt,
     handle: Handle,
     stream: *mut c_void,
-    /// Memory that is theirs, and its bytes.
     workspace: (u64, usize),
     /// Locked while a product is begun: all share a workspace.
     chosen: Mutex<Chosen>,
 }
 
-/// The kinds of products so far.
 #[derive(Default)]
 struct Chosen {
     ready: HashMap<Kind, Ready>,
     refused: Refused,
 }
 
-/// A product as it is begun.
 struct Ready {
     call: Call,
     algorithm: Algorithm,
@@ -77,7 +74,6 @@ struct Kind {
     number: Compute,
     out_is_bf16: bool,
     add: bool,
-    /// How parts of a sum may be added.
     reduction: u32,
     bias: bool,
     /// Alignments of the addresses, in bytes: left factor, right factor, result, bias.
@@ -107,7 +103,6 @@ fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
-/// `cublasLtMatmulAlgo_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Algorithm([u64; 8]);
@@ -123,7 +118,6 @@ struct Heuristic {
     reserved: [c_int; 4],
 }
 
-/// A call's status other than success.
 type Status = c_int;
 
 fn ok(status: c_int) -> Result<(), Status> {
@@ -143,7 +137,6 @@ struct Description {
 }
 
 impl Description {
-    /// A descriptor made by `create`.
     fn of(
         create: impl FnOnce(*mut *mut c_void) -> c_int,
         destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -167,7 +160,6 @@ impl Drop for Description {
     }
 }
 
-/// A product in cuBLASLt's words.
 struct Call {
     product: Description,
     left: Description,
@@ -248,7 +240,6 @@ impl Products {
         Ok(())
     }
 
-    /// The forward products of which cuBLASLt refused the algorithm.
     pub(crate) fn refused(&self) -> Refused {
         self.chosen().refused
     }
@@ -293,7 +284,6 @@ impl Products {
         })
     }
 
-    /// The call of a product.
     fn call(&self, product: &Product) -> Result<Call, Status> {
         let Product { m, n, k, number, left, right, out, bias, .. } = *product;
         let (factors, compute) = match number {
@@ -302,8 +292,14 @@ impl Products {
             Compute::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
         };
         let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
+        let library = &self.library;
         let call = Call {
-            product: self.describe_product(compute)?,
+            product: Description::of(
+                // SAFETY: the pointer is good for the call. Factors of a sum are f32.
+                |it| unsafe { (library.cublasLtMatmulDescCreate)(it, compute, lt::R_32F) },
+                library.cublasLtMatmulDescDestroy,
+                library.cublasLtMatmulDescSetAttribute,
+            )?,
             left: self.describe_matrix(
                 factors,
                 if left.transposed { [k, m] } else { [m, k] },
@@ -324,16 +320,6 @@ impl Products {
             call.product.set(lt::BIAS_POINTER, bias)?;
         }
         Ok(call)
-    }
-
-    fn describe_product(&self, compute: c_int) -> Result<Description, Status> {
-        let library = &self.library;
-        Description::of(
-            // SAFETY: the pointer is good for the call. Factors of a sum are f32.
-            |it| unsafe { (library.cublasLtMatmulDescCreate)(it, compute, lt::R_32F) },
-            library.cublasLtMatmulDescDestroy,
-            library.cublasLtMatmulDescSetAttribute,
-        )
     }
 
     fn describe_matrix(

@@ -12,7 +12,7 @@
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::sys;
 
-use crate::launch::Product;
+use crate::launch::Operation;
 
 /// Sequences that are kept: those of a few numbers of rows.
 const KEPT: usize = 8;
@@ -20,29 +20,6 @@ const KEPT: usize = 8;
 /// How often a sequence has come before it is made a graph.
 const WORTH_A_GRAPH: u32 = 11;
 
-/// An operation with all that it depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operation {
-    Launch {
-        kernel: &'static str,
-        grid: [u32; 3],
-        shared: u32,
-        /// How many arguments it has.
-        args: usize,
-    },
-    Product(Product),
-    Copy {
-        from: u64,
-        to: u64,
-        bytes: usize,
-    },
-    Zero {
-        at: u64,
-        bytes: usize,
-    },
-}
-
-/// Operations in the order of their calls.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sequence {
     operations: Vec<Operation>,
@@ -55,11 +32,6 @@ impl Sequence {
         self.args.extend_from_slice(args);
     }
 
-    /// True if it begins with all of `other`.
-    fn begins_with(&self, other: &Self) -> bool {
-        self.operations.starts_with(&other.operations) && self.args.starts_with(&other.args)
-    }
-
     /// True if the operation and arguments that were the last of `other` are its own at the same place.
     fn has_last_of(&self, other: &Self, args: usize) -> bool {
         let (at, end) = (other.operations.len() - 1, other.args.len());
@@ -67,7 +39,6 @@ impl Sequence {
             && self.args.get(end - args..end) == Some(&other.args[end - args..])
     }
 
-    /// Hands over every operation with its arguments, until one fails.
     pub(crate) fn each<E>(
         &self,
         mut run: impl FnMut(Operation, &[u64]) -> Result<(), E>,
@@ -83,7 +54,6 @@ impl Sequence {
     }
 }
 
-/// A sequence that came before.
 #[derive(Debug)]
 struct Known {
     sequence: Sequence,
@@ -108,7 +78,6 @@ struct Coming {
     has_begun: bool,
 }
 
-/// What is to be done with an operation.
 pub(crate) enum Now {
     Hold,
     Begin,
@@ -143,8 +112,10 @@ impl Repeats {
         }
         let of = &coming.sequence;
         if coming.hope.is_none_or(|at| !self.known[at].sequence.has_last_of(of, args.len())) {
-            let may_be = |known: &Known| known.is_hoped_for() && known.sequence.begins_with(of);
-            coming.hope = self.known.iter().rposition(may_be);
+            let may_be = |Known { sequence: it, .. }: &Known| {
+                it.operations.starts_with(&of.operations) && it.args.starts_with(&of.args)
+            };
+            coming.hope = self.known.iter().rposition(|it| it.is_hoped_for() && may_be(it));
         }
         if coming.hope.is_some() {
             return Now::Hold;

@@ -1,18 +1,15 @@
 //! The kernels' sources and their names.
 
-/// The prelude of every source.
 const COMMON: &str = include_str!("../kernels/common.cuh");
 
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Its name in `kernels/`.
     pub file: &'static str,
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     pub(crate) kernels: &'static str,
 }
 
 impl Source {
-    /// The kernels it defines.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.kernels.split(' ')
     }

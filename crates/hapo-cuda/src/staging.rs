@@ -12,10 +12,8 @@ use cudarc::driver::result as cuda;
 /// Bytes of the ring: a piece of a checkpoint twice, or the tables of many steps.
 pub(crate) const RING: usize = 8 << 20;
 
-/// Copies begin on such boundaries.
 const ALIGN: usize = 256;
 
-/// A ring of page-locked memory.
 pub(crate) struct Staging {
     memory: *mut u8,
     used: usize,
@@ -51,7 +49,6 @@ impl Staging {
         Ok(at)
     }
 
-    /// All copies are done.
     pub(crate) fn forget(&mut self) {
         self.used = 0;
     }

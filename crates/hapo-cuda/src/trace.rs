@@ -25,10 +25,8 @@ const HEAD_START: Duration = Duration::from_millis(4);
 /// Queues are held back after one of at least so many operations: uploads are not.
 const LONG: usize = 64;
 
-/// Kinds of queues in the table.
 const KINDS: usize = 6;
 
-/// How often, and how long.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     count: u64,
@@ -46,31 +44,25 @@ impl Times {
     }
 }
 
-/// The times of queues of one length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queues {
     host: Times,
-    /// From the first operation to the last.
     gpu: Times,
     busy: Times,
 }
 
-/// Events before and after an operation.
 type Pair = [sys::CUevent; 2];
 
-/// An operation that has begun.
 #[derive(Debug)]
 pub(crate) struct Begun {
     since: Instant,
     events: Option<Pair>,
 }
 
-/// The operations since the last wait.
 #[derive(Debug, Default)]
 struct Queue {
     begun: Vec<(String, Pair)>,
     since: Option<Instant>,
-    /// The last one was long.
     is_held: bool,
 }
 
@@ -78,12 +70,10 @@ struct Queue {
 struct State {
     times: BTreeMap<String, Times>,
     queue: Queue,
-    /// By number of operations.
     queues: BTreeMap<usize, Queues>,
     unused: Vec<Pair>,
 }
 
-/// The times since it was made.
 #[derive(Debug)]
 pub(crate) struct Trace {
     has_events: bool,
@@ -100,7 +90,6 @@ unsafe extern "C" fn hold(_: *mut c_void) {
 }
 
 impl Trace {
-    /// A trace, where the environment asks for one.
     pub(crate) fn asked() -> Option<Self> {
         let asked = std::env::var(VARIABLE).ok().filter(|it| !it.is_empty() && it != "0")?;
         Some(Self { has_events: asked == "events", state: Mutex::default() })

@@ -10,7 +10,7 @@ use hapo_kernels::{
 };
 
 use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
-use crate::launch::{Launcher, Memory, Result};
+use crate::launch::{Launcher, Memory, Operation, Result};
 use crate::plan;
 
 /// A matrix `[inputs, outputs]`.
@@ -73,12 +73,12 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
         let len = self.len();
         let bytes = len * shared_format([&self.numbers, &copy.numbers]).bytes();
         let [here, there] = [self, copy].map(|it| to(&it.numbers.first_mut(len)));
-        let launcher = &device.inner.launcher;
+        let moved = |from, to| device.begin(Operation::Copy { from, to, bytes });
         device.run(|| {
             device.with_scratch(bytes, |scratch| {
-                launcher.copy(here, scratch, bytes)?;
-                launcher.copy(there, here, bytes)?;
-                launcher.copy(scratch, there, bytes)
+                moved(here, scratch)?;
+                moved(there, here)?;
+                moved(scratch, there)
             })
         });
     }
@@ -123,7 +123,6 @@ impl<L: Launcher> CudaWeight<L> {
         self.shape[0] * self.shape[1]
     }
 
-    /// The numbers that products read.
     pub(crate) fn all(&self) -> Span<'_, CudaBuf<L>> {
         self.numbers.first(self.len())
     }
@@ -193,7 +192,6 @@ impl<L: Launcher> CudaDevice<L> {
         norms
     }
 
-    /// The sums of all blocks, launch by launch.
     fn parts_of_norms(&self, launches: &[Norms]) -> Result<Vec<f64>> {
         let blocks: usize = launches.iter().map(|it| it.2.len()).sum();
         let mut parts = vec![0.0_f64; blocks];
@@ -215,7 +213,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(parts)
     }
 
-    /// A step of the optimiser, a launch for each parameter.
     pub(crate) fn update(
         &self,
         step: AdamW,

@@ -8,9 +8,10 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hapo_cuda::{CudaDevice, CudaWeight, Driver, Launcher, Memory, Product, Refused};
+use hapo_cuda::{CudaDevice, CudaWeight, Driver, Launcher, Memory, Operation, Product, Refused};
 use hapo_kernels::{
-    Accumulate, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, NumberFormat, Numbers,
+    Accumulate, Attention, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix,
+    NumberFormat, Numbers,
 };
 use hapo_model::{ActivationCheckpointing, KvCache, LoraShape, Projection};
 use hapo_testing::reference::decode;
@@ -121,7 +122,7 @@ on_stand_in!(
     || {
         let gpu = open(Compute::F32).unwrap();
         let model = load("tiny-qwen3", gpu.clone());
-        let mut tape = hapo_model::Tape::default();
+        let mut tape = hapo_model::Tape::new(hapo_model::ActivationCheckpointing::None);
         assert_logits(&model, "tiny-qwen3", &mut tape, 1e-4);
         assert_greedy(&model, "tiny-qwen3");
         let it = StandIn::open();
@@ -295,7 +296,13 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
         (gpu.alloc(3 * 128, NumberFormat::F32).unwrap(), gpu.alloc(3, NumberFormat::F32).unwrap());
     for _ in 0..3 {
         let (q, k, v) = (q.first(384), q.first(384), q.first(384));
-        gpu.attention(shape, &table, [q, k, v], out.first_mut(384), sums.first_mut(3));
+        gpu.attention(Attention {
+            shape,
+            segments: &table,
+            qkv: [q, k, v],
+            out: out.first_mut(384),
+            log_sums: sums.first_mut(3),
+        });
     }
     let mut values = [0.0; 3];
     gpu.download(sums.first(3), &mut values);
@@ -319,7 +326,13 @@ on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
     let (mut out, mut sums) =
         (gpu.alloc(128, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
     let x = || q.first(128);
-    gpu.attention(shape, &table, [x(), x(), x()], out.first_mut(128), sums.first_mut(1));
+    gpu.attention(Attention {
+        shape,
+        segments: &table,
+        qkv: [x(), x(), x()],
+        out: out.first_mut(128),
+        log_sums: sums.first_mut(1),
+    });
     let error = gpu.check().unwrap_err().to_string();
     assert_eq!(error, "cuda:0: attention_128: 82688 bytes of shared memory, the limit is 65536");
 });
@@ -548,7 +561,8 @@ fn kernels_that_ship_need_no_compiler() {
     if is_child(NAME) {
         if let Some(path) = std::env::var_os(WRITE) {
             let compiler = hapo_cuda::Compiler::find("test").unwrap();
-            hapo_cuda::write_images(&compiler, Path::new(&path)).unwrap();
+            hapo_cuda::write_images(&compiler, Path::new(&path), &hapo_cuda::ARCHS, |it| it)
+                .unwrap();
             return;
         }
         match open(Compute::F32) {
@@ -636,7 +650,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         };
         let mut out = [0_u8; 16];
         let mut run = |product: &Product| {
-            driver.product(product).unwrap();
+            driver.begin(Operation::Product(*product), &[]).unwrap();
             driver.download(c.address(), &mut out).unwrap();
             out.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect::<Vec<_>>()
         };

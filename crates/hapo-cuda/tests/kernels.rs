@@ -5,12 +5,13 @@ mod support;
 
 use hapo_cuda::{CudaDevice, CudaWeight};
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, Buffer, BufferSize, CacheLayer, CacheRow,
-    Compute, Cpu, Device, DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank,
-    MatShape, Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace,
-    Paired, Placed, SegmentRow, Span, SpanMut,
+    Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
+    Buffer, BufferSize, CacheAppend, CacheLayer, CacheRow, Compute, Cpu, Device, DrawRow,
+    EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held, LowRank, MatShape,
+    Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
+    RmsNorm, RmsNormGrad, Rotation, SegmentRow, Span, SpanMut, draw,
 };
-use hapo_sampler::{Decoding, Truncation, draw};
+use hapo_sampler::{Decoding, Truncation};
 use support::Machine;
 use support::mutants::{MUTANT, MUTANTS};
 
@@ -231,7 +232,15 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
         let mut inverse = buf(device, &vec![0.0; rows]);
         let inverse = all_mut(&mut inverse);
         let (from, ones) = (buf(device, &from), buf(device, &ones));
-        device.rms_norm(1e-6, 0.0, all(&from), all(&ones), all_mut(&mut x), inverse, None);
+        device.rms_norm(RmsNorm {
+            eps: 1e-6,
+            offset: 0.0,
+            x: all(&from),
+            w: all(&ones),
+            y: all_mut(&mut x),
+            inverse_rms: inverse,
+            residual: None,
+        });
         let to = if with_bias { NumberFormat::F32 } else { factors };
         let mut ys = [(); 2].map(|()| device.alloc(rows * outputs, to).unwrap());
         let mut of = both.iter().zip(&pairs);
@@ -294,7 +303,15 @@ fn a_pair_is_exchanged_with_its_copy() {
         let mut x = gpu.alloc(BufferSize { rows: 3, width: 16, room: rank }, factors).unwrap();
         let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
         let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
-        gpu.rms_norm(1e-6, 0.0, all(&from), all(&ones), all_mut(&mut x), inverse, None);
+        gpu.rms_norm(RmsNorm {
+            eps: 1e-6,
+            offset: 0.0,
+            x: all(&from),
+            w: all(&ones),
+            y: all_mut(&mut x),
+            inverse_rms: inverse,
+            residual: None,
+        });
         let product = |b: &_| {
             let mut low = [(); 2].map(|()| gpu.alloc(0, factors).unwrap());
             let mut y = buf(&gpu, &[0.0; 72]);
@@ -360,30 +377,30 @@ fn norms() {
             let (mut y, mut inverse) =
                 (factor(device, &vec![0.0; n]), device.alloc(rows, NumberFormat::F32).unwrap());
             let mut residual = device.alloc(n, NumberFormat::F32).unwrap();
-            device.rms_norm(
-                1e-6,
-                0.0,
-                all(&x),
-                all(&w),
-                all_mut(&mut y),
-                all_mut(&mut inverse),
-                Some(all_mut(&mut residual)),
-            );
+            device.rms_norm(RmsNorm {
+                eps: 1e-6,
+                offset: 0.0,
+                x: all(&x),
+                w: all(&w),
+                y: all_mut(&mut y),
+                inverse_rms: all_mut(&mut inverse),
+                residual: Some(all_mut(&mut residual)),
+            });
             let mut results =
                 vec![read(device, &y), read(device, &inverse), read(device, &residual)];
             for add in [false, true] {
                 let mut dx = factor(device, &halves_of(n, 4));
                 let mut dw = buf(device, &halves_of(width, 5));
-                device.rms_norm_grad(
-                    0.0,
-                    all(&x),
-                    all(&w),
-                    all(&inverse),
-                    all(&dy),
-                    if add { Accumulate::Existing } else { Accumulate::Nothing },
-                    all_mut(&mut dx),
-                    all_mut(&mut dw),
-                );
+                device.rms_norm_grad(RmsNormGrad {
+                    offset: 0.0,
+                    x: all(&x),
+                    w: all(&w),
+                    inverse_rms: all(&inverse),
+                    dy: all(&dy),
+                    onto: if add { Accumulate::Existing } else { Accumulate::Nothing },
+                    dx: all_mut(&mut dx),
+                    dw: all_mut(&mut dw),
+                });
                 results.extend([read(device, &dx), read(device, &dw)]);
             }
             results
@@ -418,9 +435,26 @@ fn norms_do_not_depend_on_where_a_row_lies() {
                     gpu.alloc(width, NumberFormat::F32).unwrap(),
                 );
                 let copy = Some(residual.at_mut(to, n));
-                gpu.rms_norm(1e-6, 0.0, x, w, y.at_mut(to, n), all_mut(&mut inverse), copy);
+                gpu.rms_norm(RmsNorm {
+                    eps: 1e-6,
+                    offset: 0.0,
+                    x,
+                    w,
+                    y: y.at_mut(to, n),
+                    inverse_rms: all_mut(&mut inverse),
+                    residual: copy,
+                });
                 let (at, onto) = (dx.at_mut(to, n), Accumulate::Existing);
-                gpu.rms_norm_grad(0.0, x, w, all(&inverse), dy, onto, at, all_mut(&mut dw));
+                gpu.rms_norm_grad(RmsNormGrad {
+                    offset: 0.0,
+                    x,
+                    w,
+                    inverse_rms: all(&inverse),
+                    dy,
+                    onto,
+                    dx: at,
+                    dw: all_mut(&mut dw),
+                });
                 let [y, dx, residual] = [y, dx, residual].map(|it| read(gpu, &it).split_off(to));
                 seen.push([y, dx, residual, read(gpu, &inverse)]);
             }
@@ -446,13 +480,18 @@ fn heads_are_stored_as_attention_reads_them() {
             from: on_gpu.each_ref().map(all),
             to: [all_mut(&mut q), all_mut(&mut k), all_mut(&mut v)],
         };
-        gpu.rope(shape, all(&buf(&gpu, &angles)), &gpu.table(&positions), heads);
+        gpu.rope(Rotation {
+            shape,
+            angles: all(&buf(&gpu, &angles)),
+            positions: &gpu.table(&positions),
+            heads,
+        });
         let cpu = cpu();
         let (angles, positions) = (buf(&cpu, &angles), cpu.table(&positions));
         let mut theirs = from.each_ref().map(|it| buf(&cpu, it));
         let [q_cpu, k_cpu, _] = &mut theirs;
         let heads = Heads::Forward([all_mut(q_cpu), all_mut(k_cpu)]);
-        cpu.rope(shape, all(&angles), &positions, heads);
+        cpu.rope(Rotation { shape, angles: all(&angles), positions: &positions, heads });
         for (i, (ours, theirs)) in [q, k, v].iter().zip(theirs).enumerate() {
             // Once: a fused multiplication may tip a number over to its neighbour.
             let (ours, theirs) = (read(&gpu, ours), rounded(&read(&cpu, &theirs)));
@@ -480,10 +519,20 @@ fn rope_and_swiglu() {
             let shape = AttentionShape::new(heads, 1, head_dim);
             let mut k = factor(device, &halves_of(rows * head_dim, 6));
             let both = [all_mut(&mut x), all_mut(&mut k)];
-            device.rope(shape, all(&angles), &table, Heads::Forward(both));
+            device.rope(Rotation {
+                shape,
+                angles: all(&angles),
+                positions: &table,
+                heads: Heads::Forward(both),
+            });
             let turned = [read(device, &x), read(device, &k)].concat();
             let both = [all_mut(&mut x), all_mut(&mut k)];
-            device.rope(shape, all(&angles), &table, Heads::Backward(both));
+            device.rope(Rotation {
+                shape,
+                angles: all(&angles),
+                positions: &table,
+                heads: Heads::Backward(both),
+            });
             let back = [read(device, &x), read(device, &k)].concat();
             let (mut gate, mut up) =
                 (factor(device, &halves_of(n, 3)), factor(device, &halves_of(n, 4)));
@@ -596,15 +645,21 @@ fn heads() {
                 };
                 let rows = first_row * vocabulary..(first_row + n) * vocabulary;
                 let mut z = buf(device, &logits[rows]);
-                device.head(vocabulary, &table, part, all(&z), all_mut(&mut stats));
-                device.head_grad(
+                device.head(HeadStats {
                     vocabulary,
-                    &table,
+                    targets: &table,
                     part,
-                    all(&stats),
-                    all(&gradients),
-                    all_mut(&mut z),
-                );
+                    logits: all(&z),
+                    stats: all_mut(&mut stats),
+                });
+                device.head_grad(HeadGrad {
+                    vocabulary,
+                    targets: &table,
+                    part,
+                    stats: all(&stats),
+                    gradients: all(&gradients),
+                    logits: all_mut(&mut z),
+                });
                 results.push(read(device, &z));
             }
             results.push(read(device, &stats));
@@ -664,27 +719,27 @@ fn attend_to<D: Device>(
     );
     let mut out = held(&vec![0.0; wide]);
     let mut log_sums = device.alloc(rows * shape.heads, NumberFormat::F32).unwrap();
-    device.attention(
+    device.attention(Attention {
         shape,
-        &table,
-        [all(&q), all(&k), all(&v)],
-        all_mut(&mut out),
-        all_mut(&mut log_sums),
-    );
+        segments: &table,
+        qkv: [all(&q), all(&k), all(&v)],
+        out: all_mut(&mut out),
+        log_sums: all_mut(&mut log_sums),
+    });
     let mut results = vec![read(device, &out), read(device, &log_sums)];
     if backward {
         let dout = held(&numbers(wide, 4));
         let (mut dq, mut dk, mut dv) =
             (held(&numbers(wide, 5)), held(&numbers(narrow, 6)), held(&numbers(narrow, 7)));
-        device.attention_grad(
+        device.attention_grad(AttentionGrad {
             shape,
-            &table,
-            [all(&q), all(&k), all(&v)],
-            all(&out),
-            all(&log_sums),
-            all(&dout),
-            [all_mut(&mut dq), all_mut(&mut dk), all_mut(&mut dv)],
-        );
+            segments: &table,
+            qkv: [all(&q), all(&k), all(&v)],
+            out: all(&out),
+            log_sums: all(&log_sums),
+            dout: all(&dout),
+            dqkv: [all_mut(&mut dq), all_mut(&mut dk), all_mut(&mut dv)],
+        });
         results.extend([read(device, &dq), read(device, &dk), read(device, &dv)]);
     }
     results
@@ -802,13 +857,13 @@ fn heads_too_wide_are_refused_by_name() {
     let x = gpu.alloc(rows * 320, NumberFormat::F32).unwrap();
     let (mut out, mut sums) =
         (gpu.alloc(320, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
-    gpu.attention(
+    gpu.attention(Attention {
         shape,
-        &table,
-        [all(&x), all(&x), all(&x)],
-        all_mut(&mut out),
-        all_mut(&mut sums),
-    );
+        segments: &table,
+        qkv: [all(&x), all(&x), all(&x)],
+        out: all_mut(&mut out),
+        log_sums: all_mut(&mut sums),
+    });
     // Operations after a failure are skipped, and the failure is reported once.
     gpu.fill(all_mut(&mut out), 1.0);
     let error = gpu.check().unwrap_err().to_string();
@@ -861,13 +916,13 @@ fn the_cache_and_decoding() {
                             (buf(device, &numbers(n, seed)), buf(device, &numbers(n, seed + 50)));
                         let to: Vec<u32> = piece.map(|at| cell(pages, at)).collect();
                         let to = device.table(&to);
-                        device.cache_append(
+                        device.cache_append(CacheAppend {
                             shape,
-                            layer(index),
-                            &to,
-                            [all(&k), all(&v)],
-                            &mut cache,
-                        );
+                            first: layer(index),
+                            cells: &to,
+                            kv: [all(&k), all(&v)],
+                            cache: &mut cache,
+                        });
                     }
                 }
             }
@@ -881,7 +936,13 @@ fn the_cache_and_decoding() {
                     let k = buf(device, &numbers(n * width, 90 + i as u32));
                     let to: Vec<u32> = (0..n).map(|at| cell(own[i], at)).collect();
                     let to = device.table(&to);
-                    device.cache_append(shape, layer(index), &to, [all(&k), all(&k)], &mut cache);
+                    device.cache_append(CacheAppend {
+                        shape,
+                        first: layer(index),
+                        cells: &to,
+                        kv: [all(&k), all(&k)],
+                        cache: &mut cache,
+                    });
                 }
             }
             for step in 0..2 {
@@ -903,23 +964,29 @@ fn the_cache_and_decoding() {
                 );
                 for index in 0..layers {
                     let mut out = device.alloc(n * shape.q_dim(), held).unwrap();
-                    device.attention_decode(
+                    device.attention_decode(AttentionDecode {
                         shape,
-                        layer(index),
-                        &table,
-                        &pages,
-                        &cache,
-                        [
+                        layer: layer(index),
+                        rows: &table,
+                        pages: &pages,
+                        cache: &cache,
+                        qkv: [
                             all(&q),
                             k.at(index * n * width, n * width),
                             v.at(index * n * width, n * width),
                         ],
-                        all_mut(&mut out),
-                    );
+                        out: all_mut(&mut out),
+                    });
                     results.push(read(device, &out));
                 }
                 let cells = device.table(&cells);
-                device.cache_append(shape, layer(0), &cells, [all(&k), all(&v)], &mut cache);
+                device.cache_append(CacheAppend {
+                    shape,
+                    first: layer(0),
+                    cells: &cells,
+                    kv: [all(&k), all(&v)],
+                    cache: &mut cache,
+                });
                 for it in &mut len {
                     *it += 1;
                 }
@@ -970,7 +1037,13 @@ fn rows_without_a_cell_are_left_out() {
             };
             let (k, v, cells) = (of(1), of(5), gpu.table(cells));
             let first = CacheLayer { index: 0, count: layers, format };
-            gpu.cache_append(shape, first, &cells, [all(&k), all(&v)], &mut cache);
+            gpu.cache_append(CacheAppend {
+                shape,
+                first,
+                cells: &cells,
+                kv: [all(&k), all(&v)],
+                cache: &mut cache,
+            });
             gpu.check().unwrap();
             read(&gpu, &cache)
         };
@@ -1008,13 +1081,17 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
         let (table, _) = segments(&[(prompt as u32, None), (own as u32, Some(0))]);
         let mut expected = part(0, shape.q_dim(), 0);
         let mut log_sums = gpu.alloc(rows * heads, NumberFormat::F32).unwrap();
-        gpu.attention(
+        gpu.attention(Attention {
             shape,
-            &gpu.table(&table),
-            [all(&part(0, shape.q_dim(), 1)), all(&part(0, width, 2)), all(&part(0, width, 3))],
-            all_mut(&mut expected),
-            all_mut(&mut log_sums),
-        );
+            segments: &gpu.table(&table),
+            qkv: [
+                all(&part(0, shape.q_dim(), 1)),
+                all(&part(0, width, 2)),
+                all(&part(0, width, 3)),
+            ],
+            out: all_mut(&mut expected),
+            log_sums: all_mut(&mut log_sums),
+        });
         let expected = read(&gpu, &expected);
         // Pages lie in descending order.
         let pages = prompt.div_ceil(PAGE) + own.div_ceil(PAGE);
@@ -1028,7 +1105,13 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
         let mut cache = gpu.alloc(pages * PAGE * width * 2, NumberFormat::Bf16).unwrap();
         let cells = gpu.table(&(0..rows).map(cell).collect::<Vec<_>>());
         let (k, v) = (part(0, width, 2), part(0, width, 3));
-        gpu.cache_append(shape, place, &cells, [all(&k), all(&v)], &mut cache);
+        gpu.cache_append(CacheAppend {
+            shape,
+            first: place,
+            cells: &cells,
+            kv: [all(&k), all(&v)],
+            cache: &mut cache,
+        });
         // Some of the response's positions: what lies behind each in the cache is not to be seen.
         let chosen: Vec<usize> = (0..own).filter(|at| at % 61 < 2 || at + 1 == own).collect();
         let at = |&own: &usize| CacheRow {
@@ -1046,15 +1129,15 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
         let pages = gpu.table(&order);
         let mut out = rows_of(shape.q_dim(), 0);
         for turn in 0..4 {
-            gpu.attention_decode(
+            gpu.attention_decode(AttentionDecode {
                 shape,
-                place,
-                &table,
-                &pages,
-                &cache,
-                [all(&q), all(&k), all(&v)],
-                all_mut(&mut out),
-            );
+                layer: place,
+                rows: &table,
+                pages: &pages,
+                cache: &cache,
+                qkv: [all(&q), all(&k), all(&v)],
+                out: all_mut(&mut out),
+            });
             let ours = read(&gpu, &out);
             for (at, ours) in chosen.iter().zip(ours.chunks_exact(shape.q_dim())) {
                 let theirs = &expected[(prompt + at) * shape.q_dim()..][..shape.q_dim()];
@@ -1302,7 +1385,13 @@ fn a_logit_that_is_nan_shows_in_the_statistics() {
         let logits = buf(device, &logits);
         let mut stats = device.alloc(12, NumberFormat::F32).unwrap();
         let part = HeadPart { first_row: 0, rows: 2, first_target: 0, targets: 2 };
-        device.head(300, &table, part, all(&logits), all_mut(&mut stats));
+        device.head(HeadStats {
+            vocabulary: 300,
+            targets: &table,
+            part,
+            logits: all(&logits),
+            stats: all_mut(&mut stats),
+        });
         read(device, &stats)
     }
     let of_cpu = work(&cpu());
@@ -1357,12 +1446,12 @@ fn draws_are_those_of_the_cpu() {
                         min_p,
                         unused: 0,
                     });
-                    expected.push(draw(of_row, decoding, uniform, usable));
+                    expected.push(draw(of_row, decoding.row(uniform), usable));
                 }
             }
             let last = *draws.last().unwrap();
             draws.push(DrawRow { inverse_temperature: 0.0, ..last });
-            expected.push(draw(of_row, Decoding::Greedy, 0.0, usable));
+            expected.push(draw(of_row, Decoding::Greedy.row(0.0), usable));
         }
         let got = gpu.draw(vocabulary, usable, &draws, all(&on_gpu));
         gpu.check().unwrap();

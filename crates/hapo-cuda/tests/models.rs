@@ -266,7 +266,7 @@ fn logits_beside<D: Device>(device: D, targets: &[Projection]) -> Vec<f32> {
     let values: Vec<f32> = (0..n).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 5000.0).collect();
     model.write_trained(0, &values);
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
-    Tape::default().logits(&model, &tokens).unwrap()
+    Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap()
 }
 
 /// Of keys and values, and of gate and up, both have a pair, one, or none.
@@ -307,7 +307,7 @@ fn change_by_small_gates<D: Device>(device: D) -> Vec<f32> {
             }));
         }
         model.write_trained(0, &all);
-        Tape::default().logits(&model, &tokens).unwrap()
+        Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap()
     };
     let mut change = |seed| {
         let [more, less] = [1e-4, -1e-4].map(|size| logits(size, seed));
@@ -380,7 +380,8 @@ fn decoding_is_training_read_token_by_token() {
         };
         let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
         let vocabulary = model.config().vocab_size;
-        let whole = Tape::default().logits(&model, &tokens).unwrap();
+        let whole =
+            Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap();
         // In bf16 decoding computes what training computes; a GPU's products may still depend on the other rows.
         let largest = whole.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
         let near = match products {
@@ -506,8 +507,10 @@ fn bf16_products_stay_near() {
         return;
     };
     let tokens: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 380).collect();
-    let exact = Tape::default().logits(&cpu(name), &tokens).unwrap();
-    let rounded = Tape::default().logits(&model, &tokens).unwrap();
+    let exact =
+        Tape::new(hapo_model::ActivationCheckpointing::None).logits(&cpu(name), &tokens).unwrap();
+    let rounded =
+        Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap();
     let largest = exact.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
     let off = gap(&exact, &rounded);
     assert!(off > 0.0 && off < 0.02 * largest, "{off} of {largest}");
@@ -537,7 +540,7 @@ fn rounded_products_read_the_weights_after_an_update() {
     let [before, ..] = step(model, ActivationCheckpointing::None);
     let mut model = fibers("tiny-qwen2", Compute::Bf16).unwrap();
     let batch = group();
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let mut gradients = model.gradients().unwrap();
     let mut moments = Moments::new(&model).unwrap();
     let n = batch.targets.len();
@@ -626,7 +629,7 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
     let Some(fibers) = model.device().launcher().fibers().cloned() else {
         return;
     };
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let tokens = [5, 17, 3];
     let before = tape.logits(&model, &tokens).unwrap();
     let mut cache = KvCache::new(&model, 64).unwrap();

@@ -4,9 +4,10 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
-    Numbers, NumbersMut, Output, Placed, SegmentRow, SpanMut, row_stats,
+    Accumulate, Activation, AdamW, Attention, AttentionGrad, AttentionShape, Buffer, Cpu, CpuBuf,
+    CpuWeight, Device, EmbeddingLayout, HeadPart, HeadStats, HeadTarget, Heads, Held, MatShape,
+    Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, Placed, RmsNorm, Rotation,
+    SegmentRow, SpanMut, row_stats,
 };
 
 const ROWS: usize = 96;
@@ -74,7 +75,15 @@ fn rows(c: &mut Criterion) {
     group.bench_function("rms_norm", |b| {
         b.iter(|| {
             let (x, w) = (x.first(x.len()), w.first(w.len()));
-            cpu.rms_norm(1e-6, 0.0, x, w, all(&mut y), all(&mut inverse), None);
+            cpu.rms_norm(RmsNorm {
+                eps: 1e-6,
+                offset: 0.0,
+                x,
+                w,
+                y: all(&mut y),
+                inverse_rms: all(&mut inverse),
+                residual: None,
+            });
         });
     });
     let (gate, up) = (numbers(&cpu, ROWS * FFN), numbers(&cpu, ROWS * FFN));
@@ -91,7 +100,7 @@ fn rows(c: &mut Criterion) {
         b.iter(|| {
             let angles = angles.first(angles.len());
             let heads = Heads::Forward([all(&mut y), all(&mut k)]);
-            cpu.rope(HEADS, angles, &positions, heads);
+            cpu.rope(Rotation { shape: HEADS, angles, positions: &positions, heads });
         });
     });
     let embedding = weight(&cpu, [HIDDEN, VOCABULARY], Held::Trained);
@@ -111,7 +120,13 @@ fn rows(c: &mut Criterion) {
     group.bench_function("head", |b| {
         b.iter(|| {
             let logits = logits.first(logits.len());
-            cpu.head(VOCABULARY, &targets, part, logits, all(&mut stats));
+            cpu.head(HeadStats {
+                vocabulary: VOCABULARY,
+                targets: &targets,
+                part,
+                logits,
+                stats: all(&mut stats),
+            });
         });
     });
     let long = numbers(&cpu, 151_936);
@@ -138,21 +153,29 @@ fn attention(c: &mut Criterion) {
         let (mut out, mut sums) = (numbers(&cpu, wide), numbers(&cpu, len * HEADS.heads));
         let (q, k, v) = (q.first(wide), k.first(narrow), v.first(narrow));
         group.bench_function(format!("forward, {len} tokens"), |b| {
-            b.iter(|| cpu.attention(HEADS, &segments, [q, k, v], all(&mut out), all(&mut sums)));
+            b.iter(|| {
+                cpu.attention(Attention {
+                    shape: HEADS,
+                    segments: &segments,
+                    qkv: [q, k, v],
+                    out: all(&mut out),
+                    log_sums: all(&mut sums),
+                });
+            });
         });
         let (mut dq, mut dk) = (numbers(&cpu, wide), numbers(&cpu, narrow));
         let mut dv = numbers(&cpu, narrow);
         group.bench_function(format!("gradient, {len} tokens"), |b| {
             b.iter(|| {
-                cpu.attention_grad(
-                    HEADS,
-                    &segments,
-                    [q, k, v],
-                    out.first(wide),
-                    sums.first(len * HEADS.heads),
-                    q,
-                    [all(&mut dq), all(&mut dk), all(&mut dv)],
-                );
+                cpu.attention_grad(AttentionGrad {
+                    shape: HEADS,
+                    segments: &segments,
+                    qkv: [q, k, v],
+                    out: out.first(wide),
+                    log_sums: sums.first(len * HEADS.heads),
+                    dout: q,
+                    dqkv: [all(&mut dq), all(&mut dk), all(&mut dv)],
+                });
             });
         });
     }

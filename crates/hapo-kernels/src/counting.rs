@@ -8,18 +8,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cpu::Form;
-use crate::device::Device;
+use crate::device::{
+    Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
+    RmsNormGrad, Rotation,
+};
 use crate::device_caps::DeviceCaps;
 use crate::error::Result;
 use crate::memory_counter::{Counted, MemoryCounter};
-use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
-    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
+    MomentsMut, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, Held, Matrix, Numbers, Output, PairPlace, Placed};
+use crate::weight::{Held, Matrix, Numbers, Output, PairPlace, Placed};
 
 /// A device that counts bytes as one with some caps would take them.
 #[derive(Clone, Debug)]
@@ -160,25 +162,21 @@ impl Device for Counting {
         scale(ToWrite, f32);
         add_column_sums(usize, ToRead, ToWrite);
         add(f32, ToRead, ToWrite);
-        rms_norm(f32, f32, ToRead, ToRead, ToWrite, ToWrite, Option<ToWrite>);
-        rms_norm_grad(f32, ToRead, ToRead, ToRead, ToRead, Onto, ToWrite, ToWrite);
-        rope(AttentionShape, ToRead, &Vec<u32>, Heads<'_, CountedBuf>);
-        attention(AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToWrite, ToWrite);
-        attention_grad(
-            AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToRead, ToRead, ToRead, [ToWrite; 3]
-        );
-        attention_decode(
-            AttentionShape, CacheLayer, &Vec<CacheRow>, &Vec<u32>, &CountedBuf, [ToRead; 3], ToWrite
-        );
+        rms_norm(RmsNorm<'_, Self>);
+        rms_norm_grad(RmsNormGrad<'_, Self>);
+        rope(Rotation<'_, Self>);
+        attention(Attention<'_, Self>);
+        attention_grad(AttentionGrad<'_, Self>);
+        attention_decode(AttentionDecode<'_, Self>);
         round_to_bf16(ToWrite);
-        cache_append(AttentionShape, CacheLayer, &Vec<u32>, [ToRead; 2], &mut CountedBuf);
+        cache_append(CacheAppend<'_, Self>);
         gated(Activation, ToRead, ToRead, ToWrite);
         gated_grad(Activation, ToWrite, ToWrite, ToWrite);
         gather_rows(EmbeddingLayout, &Vec<u32>, Numbers<'_, CountedBuf, CountedWeight>, ToWrite);
         embed_grad(EmbeddingLayout, &Vec<u32>, ToRead, ToWrite);
         scatter_rows(usize, &Vec<u32>, ToRead, ToWrite);
-        head(usize, &Vec<HeadTarget>, HeadPart, ToRead, ToWrite);
-        head_grad(usize, &Vec<HeadTarget>, HeadPart, ToRead, ToRead, ToWrite);
+        head(HeadStats<'_, Self>);
+        head_grad(HeadGrad<'_, Self>);
         adamw(
             AdamW, &CountedBuf, MomentsMut<'_, CountedBuf>,
             Vec<Placed<'_, CountedBuf, CountedWeight>>
@@ -207,16 +205,6 @@ impl Device for Counting {
         None
     }
 
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        work()
-    }
-
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        for item in items {
-            work(self, item);
-        }
-    }
-
     fn product<const N: usize>(
         &self,
         shape: MatShape,
@@ -224,16 +212,17 @@ impl Device for Counting {
         to: [Output<'_, CountedBuf, CountedWeight>; N],
     ) {
         for it in to {
-            self.copies(it.weight.form.product_copy(shape));
+            self.copies(it.weight.form.product_copy([shape.rows, shape.inputs]));
         }
     }
 
     fn product_input_grad(&self, of: MatShape, _: ToRead, w: &CountedWeight, _: Onto, _: ToWrite) {
-        self.copies(w.form.input_grad_copy(of));
+        self.copies(w.form.product_copy([of.rows, of.outputs]));
     }
 
     fn product_weight_grad(&self, shape: MatShape, _: ToRead, _: ToRead, _: Onto, _: ToWrite) {
-        self.copies(Form::weight_grad_copy(self.caps.compute, shape));
+        let factors = Form::of(&self.caps, Held::Trained);
+        self.copies(factors.product_copy([shape.inputs, shape.rows]));
     }
 
     fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: ToRead) -> Vec<DrawnToken> {

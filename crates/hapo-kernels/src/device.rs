@@ -11,14 +11,17 @@ use std::fmt::Debug;
 
 use crate::device_caps::DeviceCaps;
 use crate::error::Result;
-use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
-    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Heads, LowRank, Matrix, Numbers, Output, Paired, Placed};
+
+type Read<'a, D> = Span<'a, <D as Device>::Buf>;
+type Write<'a, D> = SpanMut<'a, <D as Device>::Buf>;
+type Table<'a, D, T> = &'a <D as Device>::Table<T>;
 
 /// A machine that runs the decoder.
 ///
@@ -43,15 +46,15 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
     /// Host to device.
-    fn upload(&self, src: &[f32], dst: SpanMut<Self::Buf>);
+    fn upload(&self, src: &[f32], dst: Write<Self>);
     /// Device to host.
-    fn download(&self, src: Span<Self::Buf>, dst: &mut [f32]);
+    fn download(&self, src: Read<Self>, dst: &mut [f32]);
     /// Device to device, equal lengths.
-    fn copy(&self, src: Span<Self::Buf>, dst: SpanMut<Self::Buf>);
+    fn copy(&self, src: Read<Self>, dst: Write<Self>);
     /// Sets every element.
-    fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
+    fn fill(&self, dst: Write<Self>, value: f32);
     /// Multiplies every element.
-    fn scale(&self, x: SpanMut<Self::Buf>, factor: f32);
+    fn scale(&self, x: Write<Self>, factor: f32);
 
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64>;
@@ -74,20 +77,24 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     }
 
     /// Runs `work` where operations are cheap to start. Results do not depend on it.
-    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
     /// Runs `work`, whose operations are likely those of an earlier call: a GPU may begin all of them by one call.
     fn repeated(&self, work: impl FnOnce()) {
         work();
     }
     /// Runs `work` on every item, concurrently where the device can, each with a handle that does
     /// not share work with the others.
-    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync);
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        items.iter_mut().for_each(|item| work(self, item));
+    }
 
     /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
     fn product<const N: usize>(
         &self,
         shape: MatShape,
-        x: Span<Self::Buf>,
+        x: Read<Self>,
         to: [Output<'_, Self::Buf, Self::Weight>; N],
     );
     /// [`Device::product`] of matrices with pairs: `y = onto + x·w + s·(x·A)·B`. There is room for `s·(x·A)` of each
@@ -95,7 +102,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     fn product_with_pairs<const N: usize>(
         &self,
         shape: MatShape,
-        x: Span<Self::Buf>,
+        x: Read<Self>,
         low: &mut [Self::Buf; 2],
         to: [Paired<'_, Self::Buf, Self::Weight>; N],
     ) {
@@ -123,124 +130,48 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     fn product_input_grad(
         &self,
         shape: MatShape,
-        dy: Span<Self::Buf>,
+        dy: Read<Self>,
         w: &Self::Weight,
         onto: Accumulate<Self::Buf>,
-        dx: SpanMut<Self::Buf>,
+        dx: Write<Self>,
     );
     /// `dw [inputs, outputs] = onto + xᵀ · dy`; `onto` is never a bias.
     fn product_weight_grad(
         &self,
         shape: MatShape,
-        x: Span<Self::Buf>,
-        dy: Span<Self::Buf>,
+        x: Read<Self>,
+        dy: Read<Self>,
         onto: Accumulate<Self::Buf>,
-        dw: SpanMut<Self::Buf>,
+        dw: Write<Self>,
     );
     /// `out [width] += Σ_rows dy [rows, width]`: the gradient of a bias.
-    fn add_column_sums(&self, width: usize, dy: Span<Self::Buf>, out: SpanMut<Self::Buf>);
+    fn add_column_sums(&self, width: usize, dy: Read<Self>, out: Write<Self>);
 
     /// `y += factor · x`.
-    fn add(&self, factor: f32, x: Span<Self::Buf>, y: SpanMut<Self::Buf>);
+    fn add(&self, factor: f32, x: Read<Self>, y: Write<Self>);
 
-    /// `y = x · r ⊙ (offset + w)` per row, `r = 1/√(mean(x²) + eps)`, saved in `inverse_rms [rows]`. When
-    /// `residual` is given, `x` is copied there too: the next product is added to it.
-    fn rms_norm(
-        &self,
-        eps: f32,
-        offset: f32,
-        x: Span<Self::Buf>,
-        w: Span<Self::Buf>,
-        y: SpanMut<Self::Buf>,
-        inverse_rms: SpanMut<Self::Buf>,
-        residual: Option<SpanMut<Self::Buf>>,
-    );
-    /// `dx = onto + …`, `dw += …` of [`Device::rms_norm`]; `onto` is never a bias.
-    fn rms_norm_grad(
-        &self,
-        offset: f32,
-        x: Span<Self::Buf>,
-        w: Span<Self::Buf>,
-        inverse_rms: Span<Self::Buf>,
-        dy: Span<Self::Buf>,
-        onto: Accumulate<Self::Buf>,
-        dx: SpanMut<Self::Buf>,
-        dw: SpanMut<Self::Buf>,
-    );
-
-    /// Turns the leading numbers of heads by the angles of their positions; `angles [positions, rotated]` holds cosines
-    /// then sines of half of them.
-    fn rope(
-        &self,
-        shape: AttentionShape,
-        angles: Span<Self::Buf>,
-        positions: &Self::Table<u32>,
-        heads: Heads<'_, Self::Buf>,
-    );
-
-    /// Causal attention of packed segments: `q, out [rows, heads · head_dim]`,
-    /// `k, v [rows, kv_heads · head_dim]`, `log_sums [rows, heads]` for the gradient.
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        segments: &Self::Table<SegmentRow>,
-        qkv: [Span<Self::Buf>; 3],
-        out: SpanMut<Self::Buf>,
-        log_sums: SpanMut<Self::Buf>,
-    );
-    /// Gradient of [`Device::attention`], scores recomputed block by block; overwrites `dq, dk, dv`.
-    fn attention_grad(
-        &self,
-        shape: AttentionShape,
-        segments: &Self::Table<SegmentRow>,
-        qkv: [Span<Self::Buf>; 3],
-        out: Span<Self::Buf>,
-        log_sums: Span<Self::Buf>,
-        dout: Span<Self::Buf>,
-        dqkv: [SpanMut<Self::Buf>; 3],
-    );
-    /// One query row per sequence against the cache and the row's own `k, v`: the last row of
-    /// [`Device::attention`] over the same tokens, on the CPU with the same bits.
-    fn attention_decode(
-        &self,
-        shape: AttentionShape,
-        layer: CacheLayer,
-        rows: &Self::Table<CacheRow>,
-        pages: &Self::Table<u32>,
-        cache: &Self::Buf,
-        qkv: [Span<Self::Buf>; 3],
-        out: SpanMut<Self::Buf>,
-    );
+    /// [`RmsNorm`].
+    fn rms_norm(&self, it: RmsNorm<Self>);
+    /// [`RmsNormGrad`].
+    fn rms_norm_grad(&self, it: RmsNormGrad<Self>);
+    /// [`Rotation`].
+    fn rope(&self, it: Rotation<Self>);
+    /// [`Attention`].
+    fn attention(&self, it: Attention<Self>);
+    /// [`AttentionGrad`].
+    fn attention_grad(&self, it: AttentionGrad<Self>);
+    /// [`AttentionDecode`].
+    fn attention_decode(&self, it: AttentionDecode<Self>);
     /// Rounds every number to the nearest bf16, ties to even.
-    fn round_to_bf16(&self, x: SpanMut<Self::Buf>);
-    /// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 where the cache is in bf16, into the layers of a cache from `first` on. A cell is a
-    /// token's place: its page times [`PAGE`](crate::PAGE), plus its place in the page.
-    fn cache_append(
-        &self,
-        shape: AttentionShape,
-        first: CacheLayer,
-        cells: &Self::Table<u32>,
-        kv: [Span<Self::Buf>; 2],
-        cache: &mut Self::Buf,
-    );
+    fn round_to_bf16(&self, x: Write<Self>);
+    /// [`CacheAppend`].
+    fn cache_append(&self, it: CacheAppend<Self>);
 
     /// `h = f(gate) ⊙ up`.
-    fn gated(
-        &self,
-        f: Activation,
-        gate: Span<Self::Buf>,
-        up: Span<Self::Buf>,
-        h: SpanMut<Self::Buf>,
-    );
+    fn gated(&self, f: Activation, gate: Read<Self>, up: Read<Self>, h: Write<Self>);
     /// Gradient of [`Device::gated`] in place: `gate`, `up` become their gradients, `dh` becomes
     /// `h` again (the gradient of the next weight needs it).
-    fn gated_grad(
-        &self,
-        f: Activation,
-        gate: SpanMut<Self::Buf>,
-        up: SpanMut<Self::Buf>,
-        dh: SpanMut<Self::Buf>,
-    );
+    fn gated_grad(&self, f: Activation, gate: Write<Self>, up: Write<Self>, dh: Write<Self>);
 
     /// `y [rows.len, width]` = the chosen rows: of an embedding `[vocabulary, width]`, which may lie transposed, or of a
     /// buffer.
@@ -249,48 +180,23 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         layout: EmbeddingLayout,
         rows: &Self::Table<u32>,
         from: Numbers<'_, Self::Buf, Self::Weight>,
-        y: SpanMut<Self::Buf>,
+        y: Write<Self>,
     );
     /// Adds `dx` to the gradient of the embedding, in token order.
     fn embed_grad(
         &self,
         layout: EmbeddingLayout,
         tokens: &Self::Table<u32>,
-        dx: Span<Self::Buf>,
-        dembedding: SpanMut<Self::Buf>,
+        dx: Read<Self>,
+        dembedding: Write<Self>,
     );
     /// `x` = 0 but for the chosen rows, which are `y`; the rows ascend.
-    fn scatter_rows(
-        &self,
-        width: usize,
-        rows: &Self::Table<u32>,
-        y: Span<Self::Buf>,
-        x: SpanMut<Self::Buf>,
-    );
+    fn scatter_rows(&self, width: usize, rows: &Self::Table<u32>, y: Read<Self>, x: Write<Self>);
 
-    /// Log-probabilities and entropies of targets from `logits [rows, vocabulary]`:
-    /// `stats [targets, 6]` = log-probability at the target's temperature, at temperature 1, entropy
-    /// at temperature 1, largest logit, log-sum at the target's temperature, log-sum at 1 (both less
-    /// the largest logit). Only targets `first..` of rows `first_row..` are touched.
-    fn head(
-        &self,
-        vocabulary: usize,
-        targets: &Self::Table<HeadTarget>,
-        part: HeadPart,
-        logits: Span<Self::Buf>,
-        stats: SpanMut<Self::Buf>,
-    );
-    /// Gradient of [`Device::head`], logits overwritten by theirs; `gradients [targets, 2]` holds
-    /// those of the log-probability at the target's temperature and of the entropy.
-    fn head_grad(
-        &self,
-        vocabulary: usize,
-        targets: &Self::Table<HeadTarget>,
-        part: HeadPart,
-        stats: Span<Self::Buf>,
-        gradients: Span<Self::Buf>,
-        logits: SpanMut<Self::Buf>,
-    );
+    /// [`HeadStats`].
+    fn head(&self, it: HeadStats<Self>);
+    /// [`HeadGrad`].
+    fn head_grad(&self, it: HeadGrad<Self>);
 
     /// A token from a row of `logits [_, vocabulary]` for each of `rows`, of ids below `usable`: the logits stay where
     /// they are.
@@ -299,7 +205,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         vocabulary: usize,
         usable: usize,
         rows: &[DrawRow],
-        logits: Span<Self::Buf>,
+        logits: Read<Self>,
     ) -> Vec<DrawnToken>;
 
     /// Σ x² in f64 of each of these, in an order fixed by its length.
@@ -313,4 +219,121 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         moments: MomentsMut<'_, Self::Buf>,
         parameters: Vec<Placed<'_, Self::Buf, Self::Weight>>,
     );
+}
+
+/// `y = x · r ⊙ (offset + w)` per row, `r = 1/√(mean(x²) + eps)`, saved in `inverse_rms [rows]`. When `residual` is given,
+/// `x` is copied there too: the next product is added to it.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct RmsNorm<'a, D: Device> {
+    pub eps: f32,
+    pub offset: f32,
+    pub x: Read<'a, D>,
+    pub w: Read<'a, D>,
+    pub y: Write<'a, D>,
+    pub inverse_rms: Write<'a, D>,
+    pub residual: Option<Write<'a, D>>,
+}
+
+/// `dx = onto + …`, `dw += …` of [`RmsNorm`]; `onto` is never a bias.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct RmsNormGrad<'a, D: Device> {
+    pub offset: f32,
+    pub x: Read<'a, D>,
+    pub w: Read<'a, D>,
+    pub inverse_rms: Read<'a, D>,
+    pub dy: Read<'a, D>,
+    pub onto: Accumulate<'a, D::Buf>,
+    pub dx: Write<'a, D>,
+    pub dw: Write<'a, D>,
+}
+
+/// Turns the leading numbers of heads by the angles of their positions; `angles [positions, rotated]` holds cosines then
+/// sines of half of them.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct Rotation<'a, D: Device> {
+    pub shape: AttentionShape,
+    pub angles: Read<'a, D>,
+    pub positions: Table<'a, D, u32>,
+    pub heads: Heads<'a, D::Buf>,
+}
+
+/// Causal attention of packed segments: `q, out [rows, heads · head_dim]`, `k, v [rows, kv_heads · head_dim]`, `log_sums
+/// [rows, heads]` for the gradient.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct Attention<'a, D: Device> {
+    pub shape: AttentionShape,
+    pub segments: Table<'a, D, SegmentRow>,
+    pub qkv: [Read<'a, D>; 3],
+    pub out: Write<'a, D>,
+    pub log_sums: Write<'a, D>,
+}
+
+/// Gradient of [`Attention`], scores recomputed block by block; overwrites `dq, dk, dv`.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct AttentionGrad<'a, D: Device> {
+    pub shape: AttentionShape,
+    pub segments: Table<'a, D, SegmentRow>,
+    pub qkv: [Read<'a, D>; 3],
+    pub out: Read<'a, D>,
+    pub log_sums: Read<'a, D>,
+    pub dout: Read<'a, D>,
+    pub dqkv: [Write<'a, D>; 3],
+}
+
+/// One query row per sequence against the cache and the row's own `k, v`: the last row of [`Attention`] over the same
+/// tokens, on the CPU with the same bits.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct AttentionDecode<'a, D: Device> {
+    pub shape: AttentionShape,
+    pub layer: CacheLayer,
+    pub rows: Table<'a, D, CacheRow>,
+    pub pages: Table<'a, D, u32>,
+    pub cache: &'a D::Buf,
+    pub qkv: [Read<'a, D>; 3],
+    pub out: Write<'a, D>,
+}
+
+/// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 where the cache is in bf16, into the
+/// layers of a cache from `first` on. A cell is a token's place: its page times [`PAGE`](crate::PAGE), plus its place in
+/// the page.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct CacheAppend<'a, D: Device> {
+    pub shape: AttentionShape,
+    pub first: CacheLayer,
+    pub cells: Table<'a, D, u32>,
+    pub kv: [Read<'a, D>; 2],
+    pub cache: &'a mut D::Buf,
+}
+
+/// Log-probabilities and entropies of targets from `logits [rows, vocabulary]`: `stats [targets, 6]` = log-probability at
+/// the target's temperature, at temperature 1, entropy at temperature 1, largest logit, log-sum at the target's
+/// temperature, log-sum at 1 (both less the largest logit). Only targets `first..` of rows `first_row..` are touched.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct HeadStats<'a, D: Device> {
+    pub vocabulary: usize,
+    pub targets: Table<'a, D, HeadTarget>,
+    pub part: HeadPart,
+    pub logits: Read<'a, D>,
+    pub stats: Write<'a, D>,
+}
+
+/// Gradient of [`HeadStats`], logits overwritten by theirs; `gradients [targets, 2]` holds those of the log-probability at
+/// the target's temperature and of the entropy.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the equation names its buffers")]
+pub struct HeadGrad<'a, D: Device> {
+    pub vocabulary: usize,
+    pub targets: Table<'a, D, HeadTarget>,
+    pub part: HeadPart,
+    pub stats: Read<'a, D>,
+    pub gradients: Read<'a, D>,
+    pub logits: Write<'a, D>,
 }

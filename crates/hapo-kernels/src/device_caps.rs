@@ -2,8 +2,7 @@
 //!
 //! Buffers are laid out by it, on a device and in a plan for one that is not here.
 
-use crate::compute::Compute;
-use crate::number_format::NumberFormat;
+use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::AttentionShape;
 
 /// Bytes of logits that the CPU holds at once.

@@ -18,6 +18,12 @@ pub enum Isa {
     Portable,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The set of this thread, where a test has chosen one.
+    pub(crate) static CHOSEN: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
+}
+
 impl Isa {
     /// The best set of this machine, or the lower one named by `HAPO_CPU` (`avx2`, `portable`); read once.
     pub fn current() -> Self {
@@ -35,17 +41,9 @@ impl Isa {
             }
         })
     }
-}
 
-#[cfg(test)]
-thread_local! {
-    /// The set of this thread, where a test has chosen one.
-    pub(crate) static CHOSEN: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
-}
-
-#[cfg(test)]
-impl Isa {
     /// The sets that this machine can run.
+    #[cfg(test)]
     pub(crate) fn all() -> Vec<Self> {
         let all = [Isa::Portable, Isa::Avx2, Isa::Avx512];
         let best = all.iter().position(|isa| *isa == detect()).expect("one of them");

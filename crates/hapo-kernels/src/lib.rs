@@ -29,7 +29,6 @@
     reason = "kernels index several arrays of one length; that form is what vectorises"
 )]
 
-mod compute;
 mod counting;
 mod cpu;
 mod device;
@@ -39,7 +38,6 @@ mod error;
 mod isa;
 mod lanes;
 mod memory_counter;
-mod moments;
 mod number_format;
 mod row;
 mod shapes;
@@ -49,22 +47,23 @@ mod weight;
 /// The name of the order and of the rounding of all sums on a CPU: another name, other bits. docs/compute.md defines it.
 pub const ARITHMETIC: &str = "chains of 512";
 
-pub use compute::Compute;
 pub use counting::{CountedBuf, CountedWeight, Counting};
 pub use cpu::{Cpu, CpuBuf, CpuWeight, nearest_bf16};
-pub use device::Device;
+pub use device::{
+    Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
+    RmsNormGrad, Rotation,
+};
 pub use device_caps::{CPU_LOGIT_BYTES, DeviceCaps, GPU_LOGIT_BYTES, Machine};
 pub use draw::draw;
 pub use error::{DeviceError, is_out_of_memory};
 pub use isa::{Isa, multiplies_bf16};
 pub use memory_counter::MemoryCounter;
-pub use moments::MomentsMut;
-pub use number_format::NumberFormat;
+pub use number_format::{Compute, NumberFormat};
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, max, row_stats};
 pub use shapes::{
     Accumulate, Activation, AdamW, AdamWFactors, AttentionShape, BufferSize, CacheLayer, CacheRow,
-    DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, NO_CELL, PAGE,
-    SegmentRow, TableItem,
+    DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, NO_CELL,
+    PAGE, SegmentRow, TableItem,
 };
 pub use span::{Buffer, Span, SpanMut};
 pub use weight::{

@@ -1,9 +1,10 @@
 //! Every operation against a naive f64 one, every written gradient against central differences of it.
 
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
-    Numbers, NumbersMut, Output, Placed, SegmentRow,
+    Accumulate, Activation, AdamW, Attention, AttentionGrad, AttentionShape, Buffer, Cpu, CpuBuf,
+    CpuWeight, Device, EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held,
+    MatShape, Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, Placed, RmsNorm,
+    RmsNormGrad, Rotation, SegmentRow,
 };
 
 /// A deterministic stream of numbers in (−1, 1).
@@ -149,28 +150,28 @@ fn rms_norm() {
         let (mut y, mut copy) =
             (cpu.alloc(n, NumberFormat::F32).unwrap(), cpu.alloc(n, NumberFormat::F32).unwrap());
         let mut inverse = cpu.alloc(rows, NumberFormat::F32).unwrap();
-        cpu.rms_norm(
-            1e-6,
+        cpu.rms_norm(RmsNorm {
+            eps: 1e-6,
             offset,
-            xb.first(n),
-            wb.first(width),
-            y.first_mut(n),
-            inverse.first_mut(rows),
-            Some(copy.first_mut(n)),
-        );
+            x: xb.first(n),
+            w: wb.first(width),
+            y: y.first_mut(n),
+            inverse_rms: inverse.first_mut(rows),
+            residual: Some(copy.first_mut(n)),
+        });
         agree("norm", y.as_slice(), &naive_norm(&wide(&x), &shifted(&wide(&w))));
         assert_eq!(copy.as_slice(), x);
         let (mut dx, mut dw) = (buf(&cpu, &dy), buf(&cpu, &w));
-        cpu.rms_norm_grad(
+        cpu.rms_norm_grad(RmsNormGrad {
             offset,
-            xb.first(n),
-            wb.first(width),
-            inverse.first(rows),
-            dyb.first(n),
-            Accumulate::Existing,
-            dx.first_mut(n),
-            dw.first_mut(width),
-        );
+            x: xb.first(n),
+            w: wb.first(width),
+            inverse_rms: inverse.first(rows),
+            dy: dyb.first(n),
+            onto: Accumulate::Existing,
+            dx: dx.first_mut(n),
+            dw: dw.first_mut(width),
+        });
         let plus = |d: Vec<f64>, old: &[f32]| -> Vec<f64> {
             d.iter().zip(old).map(|(d, &o)| d + f64::from(o)).collect()
         };
@@ -265,12 +266,27 @@ fn turns(width: usize, rotated: usize) {
     let (mut q, mut k) = (buf(&cpu, &x), buf(&cpu, &x));
     let (mut dq, mut dk) = (buf(&cpu, &dy), buf(&cpu, &dy));
     let all = angles.first(table.len());
-    cpu.rope(shape, all, &positions, Heads::Forward([q.first_mut(n), k.first_mut(n)]));
-    cpu.rope(shape, all, &positions, Heads::Backward([dq.first_mut(n), dk.first_mut(n)]));
+    cpu.rope(Rotation {
+        shape,
+        angles: all,
+        positions: &positions,
+        heads: Heads::Forward([q.first_mut(n), k.first_mut(n)]),
+    });
+    cpu.rope(Rotation {
+        shape,
+        angles: all,
+        positions: &positions,
+        heads: Heads::Backward([dq.first_mut(n), dk.first_mut(n)]),
+    });
     let from = buf(&cpu, &x);
     let [mut stored_q, mut stored_k, mut v] = [0; 3].map(|_| buf(&cpu, &dy));
     let to = [stored_q.first_mut(n), stored_k.first_mut(n), v.first_mut(n)];
-    cpu.rope(shape, all, &positions, Heads::Stored { from: [from.first(n); 3], to });
+    cpu.rope(Rotation {
+        shape,
+        angles: all,
+        positions: &positions,
+        heads: Heads::Stored { from: [from.first(n); 3], to },
+    });
     for y in [q, k, stored_q, stored_k] {
         agree("rope", y.as_slice(), &naive(&wide(&x)));
     }
@@ -346,26 +362,26 @@ fn attention_with_and_without_prefix() {
         let mut out = cpu.alloc(nq, NumberFormat::F32).unwrap();
         let mut log_sums = cpu.alloc(rows * heads, NumberFormat::F32).unwrap();
         let (qs, ks, vs) = (qb.first(nq), kb.first(nk), vb.first(nk));
-        cpu.attention(
+        cpu.attention(Attention {
             shape,
-            &table,
-            [qs, ks, vs],
-            out.first_mut(nq),
-            log_sums.first_mut(rows * heads),
-        );
+            segments: &table,
+            qkv: [qs, ks, vs],
+            out: out.first_mut(nq),
+            log_sums: log_sums.first_mut(rows * heads),
+        });
         let (qw, kw, vw) = (wide(&q), wide(&k), wide(&v));
         agree("attention", out.as_slice(), &naive_attention(shape, &segments, [&qw, &kw, &vw]));
         // Left over numbers must not shine through.
         let (mut dq, mut dk, mut dv) = (buf(&cpu, &q), buf(&cpu, &k), buf(&cpu, &v));
-        cpu.attention_grad(
+        cpu.attention_grad(AttentionGrad {
             shape,
-            &table,
-            [qs, ks, vs],
-            out.first(nq),
-            log_sums.first(rows * heads),
-            dyb.first(nq),
-            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
-        );
+            segments: &table,
+            qkv: [qs, ks, vs],
+            out: out.first(nq),
+            log_sums: log_sums.first(rows * heads),
+            dout: dyb.first(nq),
+            dqkv: [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
+        });
         let want = numeric(&q, &dy, |q| naive_attention(shape, &segments, [q, &kw, &vw]));
         agree("dq", dq.as_slice(), &want);
         let want = numeric(&k, &dy, |k| naive_attention(shape, &segments, [&qw, k, &vw]));
@@ -402,17 +418,23 @@ fn a_window_skips_what_it_does_not_read() {
         let table = cpu.table(&[row]);
         let (mut out, mut log_sums) = (buf(&cpu, &vec![0.0; nq]), buf(&cpu, &vec![0.0; rows * 2]));
         let (to, sums) = (out.first_mut(nq), log_sums.first_mut(rows * 2));
-        cpu.attention(shape, &table, [q.first(nq), k.first(nk), v.first(nk)], to, sums);
-        let [mut dq, mut dk, mut dv] = [nq, nk, nk].map(|n| buf(&cpu, &vec![0.0; n]));
-        cpu.attention_grad(
+        cpu.attention(Attention {
             shape,
-            &table,
-            [q.first(nq), k.first(nk), v.first(nk)],
-            out.first(nq),
-            log_sums.first(rows * 2),
-            dout.first(nq),
-            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
-        );
+            segments: &table,
+            qkv: [q.first(nq), k.first(nk), v.first(nk)],
+            out: to,
+            log_sums: sums,
+        });
+        let [mut dq, mut dk, mut dv] = [nq, nk, nk].map(|n| buf(&cpu, &vec![0.0; n]));
+        cpu.attention_grad(AttentionGrad {
+            shape,
+            segments: &table,
+            qkv: [q.first(nq), k.first(nk), v.first(nk)],
+            out: out.first(nq),
+            log_sums: log_sums.first(rows * 2),
+            dout: dout.first(nq),
+            dqkv: [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
+        });
         [&out, &dq, &dk, &dv].map(|it| it.as_slice().to_vec())
     };
     let [all, end] = [run(long), run(short)];
@@ -510,18 +532,24 @@ fn head_at_several_temperatures() {
     let part = HeadPart { first_row: 0, rows, first_target: 0, targets: n };
     let mut z = buf(&cpu, &logits);
     let mut stats = cpu.alloc(6 * n, NumberFormat::F32).unwrap();
-    cpu.head(vocabulary, &table, part, z.first(logits.len()), stats.first_mut(6 * n));
+    cpu.head(HeadStats {
+        vocabulary,
+        targets: &table,
+        part,
+        logits: z.first(logits.len()),
+        stats: stats.first_mut(6 * n),
+    });
     let got: Vec<f32> = stats.as_slice().chunks(6).flat_map(|s| [s[0], s[2]]).collect();
     agree("head", &got, &naive(&wide(&logits)));
     let g = buf(&cpu, &gradients);
-    cpu.head_grad(
+    cpu.head_grad(HeadGrad {
         vocabulary,
-        &table,
+        targets: &table,
         part,
-        stats.first(6 * n),
-        g.first(2 * n),
-        z.first_mut(logits.len()),
-    );
+        stats: stats.first(6 * n),
+        gradients: g.first(2 * n),
+        logits: z.first_mut(logits.len()),
+    });
     agree("head grad", z.as_slice(), &numeric(&logits, &gradients, naive));
 }
 

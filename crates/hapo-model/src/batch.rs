@@ -82,7 +82,6 @@ pub(crate) struct Prepared<D: Device> {
     pub(crate) order: Vec<usize>,
 }
 
-/// Checks a batch against the model, and puts it on the device.
 pub(crate) fn prepare<D: Device>(
     model: &Model<D>,
     batch: &PackedBatch,

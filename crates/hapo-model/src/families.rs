@@ -19,7 +19,6 @@ use crate::param_layout::Projection;
 pub struct Family {
     /// `model_type` in `config.json`.
     pub name: &'static str,
-    /// The name in `architectures`.
     pub architecture: &'static str,
     /// Published models.
     pub summary: &'static str,

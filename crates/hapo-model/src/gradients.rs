@@ -15,7 +15,7 @@ pub struct Gradients<D: Device> {
     /// case.
     unread: Option<D::Buf>,
     /// No backward pass was added since the last clear; the buffer's numbers are then meaningless.
-    cleared: bool,
+    pub(crate) cleared: bool,
 }
 
 impl<D: Device> Gradients<D> {
@@ -35,7 +35,6 @@ impl<D: Device> Gradients<D> {
         self.cleared = true;
     }
 
-    /// Takes memory where it was given back.
     pub(crate) fn reserve(&mut self, device: &D) -> Result<(), Refusal> {
         if self.buf.is_none() {
             self.buf = Some(device.alloc(self.len, NumberFormat::F32)?);
@@ -120,9 +119,5 @@ impl<D: Device> Gradients<D> {
     pub(crate) fn at_mut(&mut self, range: Range) -> SpanMut<'_, D::Buf> {
         let buf = self.buf.as_mut().expect("gradients have memory");
         buf.at_mut(range.0, range.1)
-    }
-
-    pub(crate) fn mark_added(&mut self) {
-        self.cleared = false;
     }
 }

@@ -4,7 +4,8 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, EmbeddingLayout, HeadPart, MatShape, NumberFormat, Numbers,
+    Accumulate, Buffer, Device, EmbeddingLayout, HeadGrad, HeadPart, HeadStats, MatShape,
+    NumberFormat, Numbers, RmsNormGrad,
 };
 
 use crate::batch::Prepared;
@@ -41,6 +42,7 @@ pub(crate) struct Head<D: Device> {
     rows: usize,
     targets: usize,
     logit_rows: usize,
+    chunk: usize,
     x: D::Buf,
     norm: D::Buf,
     norm_inverse: D::Buf,
@@ -64,7 +66,7 @@ impl<D: Device> Head<D> {
         let logit_rows = chunk.min(rows.max(1));
         let held = match old {
             Some(it) if rows <= it.rows && targets <= it.targets && logit_rows <= it.logit_rows => {
-                return Ok(it);
+                return Ok(Self { chunk, ..it });
             }
             old => old.map_or((0, 0, 0), |it| (it.rows, it.targets, it.logit_rows)),
         };
@@ -77,6 +79,7 @@ impl<D: Device> Head<D> {
             rows,
             targets,
             logit_rows,
+            chunk,
             x: device.alloc(rows * hidden, NumberFormat::F32)?,
             norm: device.alloc(rows * hidden, device.caps().factors())?,
             norm_inverse: device.alloc(rows, NumberFormat::F32)?,
@@ -92,52 +95,48 @@ impl<D: Device> Head<D> {
         self.logits.bytes()
     }
 
-    /// Statistics of the targets of `hidden_states`, the output of the last layer.
     pub(crate) fn forward(
         &mut self,
         model: &Model<D>,
         batch: &Prepared<D>,
         hidden_states: &D::Buf,
-        chunk: usize,
     ) {
         let vocabulary = model.config.vocab_size;
         self.norm_rows(model, batch.head_row_count, &batch.head_rows, hidden_states);
-        for part in parts(batch, chunk) {
+        for part in self.parts(batch) {
             self.product(model, part.first_row, part.rows);
-            model.device.head(
+            model.device.head(HeadStats {
                 vocabulary,
-                &batch.targets,
+                targets: &batch.targets,
                 part,
-                self.logits.first(part.rows * vocabulary),
-                self.stats.first_mut(batch.order.len() * STATS),
-            );
+                logits: self.logits.first(part.rows * vocabulary),
+                stats: self.stats.first_mut(batch.order.len() * STATS),
+            });
         }
     }
 
-    /// From the targets' gradients to the gradient of the last layer's output.
     pub(crate) fn backward(
         &mut self,
         model: &Model<D>,
         batch: &Prepared<D>,
-        chunk: usize,
         d_hidden_states: &mut D::Buf,
         pass: &mut Backward<'_, D>,
     ) {
         let (device, hidden) = (&model.device, model.config.hidden);
-        self.logits_backward(model, batch, chunk, pass);
+        self.logits_backward(model, batch, pass);
         let rows = batch.head_row_count;
         let multiplier = model.config.decoder.multipliers.logits;
         times(device, self.d_norm.first_mut(rows * hidden), multiplier);
-        device.rms_norm_grad(
-            model.config.decoder.norm_offset(),
-            self.x.first(rows * hidden),
-            model.norm.all(),
-            self.norm_inverse.first(rows),
-            self.d_norm.first(rows * hidden),
-            Accumulate::Nothing,
-            self.dx.first_mut(rows * hidden),
-            pass.gradients.of_norm(device, model.norm.place),
-        );
+        device.rms_norm_grad(RmsNormGrad {
+            offset: model.config.decoder.norm_offset(),
+            x: self.x.first(rows * hidden),
+            w: model.norm.all(),
+            inverse_rms: self.norm_inverse.first(rows),
+            dy: self.d_norm.first(rows * hidden),
+            onto: Accumulate::Nothing,
+            dx: self.dx.first_mut(rows * hidden),
+            dw: pass.gradients.of_norm(device, model.norm.place),
+        });
         device.scatter_rows(
             hidden,
             &batch.head_rows,
@@ -151,12 +150,11 @@ impl<D: Device> Head<D> {
         &mut self,
         model: &Model<D>,
         batch: &Prepared<D>,
-        chunk: usize,
         pass: &mut Backward<'_, D>,
     ) {
         let (device, config) = (&model.device, &model.config);
         let (hidden, vocabulary) = (config.hidden, config.vocab_size);
-        let parts = parts(batch, chunk);
+        let parts = self.parts(batch);
         let logits_are_held = parts.len() <= 1;
         let (place, is_trained) = (model.head.place, pass.gradients.are_of_weights());
         if parts.is_empty() && is_trained {
@@ -168,14 +166,14 @@ impl<D: Device> Head<D> {
                 self.product(model, part.first_row, part.rows);
             }
             let (at, len) = (part.first_row * hidden, part.rows * hidden);
-            device.head_grad(
+            device.head_grad(HeadGrad {
                 vocabulary,
-                &batch.targets,
+                targets: &batch.targets,
                 part,
-                self.stats.first(batch.order.len() * STATS),
-                self.gradients.first(batch.order.len() * 2),
-                self.logits.first_mut(part.rows * vocabulary),
-            );
+                stats: self.stats.first(batch.order.len() * STATS),
+                gradients: self.gradients.first(batch.order.len() * 2),
+                logits: self.logits.first_mut(part.rows * vocabulary),
+            });
             let d_logits = self.logits.first(part.rows * vocabulary);
             let d_norm = self.d_norm.at_mut(at, len);
             model.head.input_grad(pass, d_logits, Accumulate::Nothing, d_norm);
@@ -188,26 +186,18 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// Logits `[rows, vocabulary]` of some rows of the last layer's output, a chunk after the other.
-    pub(crate) fn each_logits(
+    /// Logits `[rows, vocabulary]` of some rows of the last layer's output, at most a chunk of them.
+    pub(crate) fn logits(
         &mut self,
         model: &Model<D>,
         rows: &[u32],
         hidden_states: &D::Buf,
-        chunk: usize,
-        mut visit: impl FnMut(&[f32]),
-    ) {
-        let vocabulary = model.config.vocab_size;
+    ) -> Vec<f32> {
         self.norm_rows(model, rows.len(), &model.device.table(rows), hidden_states);
-        let rows = rows.len();
-        let mut logits = vec![0.0; chunk.min(rows) * vocabulary];
-        for first in (0..rows).step_by(chunk) {
-            let n = chunk.min(rows - first);
-            self.product(model, first, n);
-            let logits = &mut logits[..n * vocabulary];
-            model.device.download(self.logits.first(n * vocabulary), logits);
-            visit(logits);
-        }
+        self.product(model, 0, rows.len());
+        let mut logits = vec![0.0; rows.len() * model.config.vocab_size];
+        model.device.download(self.logits.first(logits.len()), &mut logits);
+        logits
     }
 
     pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
@@ -249,20 +239,15 @@ impl<D: Device> Head<D> {
         let y = self.logits.first_mut(rows * vocabulary);
         model.head.forward(Input { device: &model.device, x, low: None }, y);
     }
-}
 
-fn parts<D: Device>(batch: &Prepared<D>, chunk: usize) -> Vec<HeadPart> {
-    (0..batch.head_row_count)
-        .step_by(chunk)
-        .map(|first_row| {
-            let rows = chunk.min(batch.head_row_count - first_row);
-            let first_target = batch.target_starts[first_row];
-            HeadPart {
-                first_row,
-                rows,
-                first_target,
-                targets: batch.target_starts[first_row + rows] - first_target,
-            }
-        })
-        .collect()
+    fn parts(&self, batch: &Prepared<D>) -> Vec<HeadPart> {
+        let starts = &batch.target_starts;
+        let part = |first_row: usize| {
+            let rows = self.chunk.min(batch.head_row_count - first_row);
+            let first_target = starts[first_row];
+            let targets = starts[first_row + rows] - first_target;
+            HeadPart { first_row, rows, first_target, targets }
+        };
+        (0..batch.head_row_count).step_by(self.chunk).map(part).collect()
+    }
 }

@@ -20,11 +20,9 @@ pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::W
 
 pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
-/// A norm or a bias.
 #[derive(Debug)]
 pub(crate) struct Vector<D: Device> {
     numbers: D::Buf,
-    /// Among the parameters.
     pub(crate) place: Range,
 }
 
@@ -38,13 +36,13 @@ impl<D: Device> Vector<D> {
         self.numbers.first(self.numbers.len())
     }
 
-    pub(crate) fn tensor(&self) -> Tensor<'_, D> {
-        Numbers::Span(self.all())
+    pub(crate) fn tensor(&self) -> (Range, Tensor<'_, D>) {
+        (self.place, Numbers::Span(self.all()))
     }
 
-    pub(crate) fn tensor_mut(&mut self) -> TensorMut<'_, D> {
+    pub(crate) fn tensor_mut(&mut self) -> (Range, TensorMut<'_, D>) {
         let len = self.numbers.len();
-        NumbersMut::Span(self.numbers.first_mut(len))
+        (self.place, NumbersMut::Span(self.numbers.first_mut(len)))
     }
 }
 
@@ -95,10 +93,6 @@ impl<D: Device> Linear<D> {
         Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
     }
 
-    pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
-        Self { bias, ..self }
-    }
-
     pub(crate) fn weight(&self) -> &D::Weight {
         &self.weight
     }
@@ -107,17 +101,16 @@ impl<D: Device> Linear<D> {
         self.shape
     }
 
-    /// The matrix and the bias.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
-        [Numbers::Weight(&self.weight)].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
+        let weight = (self.place, Numbers::Weight(&self.weight));
+        [weight].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
     }
 
-    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
-        let bias = self.bias.as_mut().map(Vector::tensor_mut);
-        [NumbersMut::Weight(&mut self.weight)].into_iter().chain(bias)
+    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = (Range, TensorMut<'_, D>)> {
+        let weight = (self.place, NumbersMut::Weight(&mut self.weight));
+        [weight].into_iter().chain(self.bias.as_mut().map(Vector::tensor_mut))
     }
 
-    /// A and B of the pair.
     pub(crate) fn pair(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         self.pair.iter().flat_map(|it| [&it.a, &it.b]).map(Numbers::Weight)
     }

@@ -12,7 +12,6 @@ pub struct LoraShape {
     /// r: columns of A, rows of B; at least 1.
     pub rank: usize,
     pub alpha: f64,
-    /// Scale by α/√r and not by α/r.
     pub rslora: bool,
     /// The matrices that have a pair, at least one, in the order of [`Projection::ALL`].
     pub targets: Vec<Projection>,
@@ -31,8 +30,9 @@ impl LoraShape {
         let of_layer = |layer: usize| {
             self.targets.iter().flat_map(move |&which| {
                 let (inputs, outputs) = which.shape(config);
+                let place = format!("base_model.model.model.layers.{layer}.{}", which.module());
                 let of = |pair: &str, shape: [usize; 2]| TensorSpec {
-                    name: tensor_name(layer, which, pair),
+                    name: format!("{place}.lora_{pair}.weight"),
                     shape: shape.to_vec(),
                 };
                 [of("A", [self.rank, inputs]), of("B", [outputs, self.rank])]
@@ -44,8 +44,4 @@ impl LoraShape {
     pub fn layout(&self, config: &Config) -> ParamLayout {
         ParamLayout::of_tensors(self.tensors(config), |_| true)
     }
-}
-
-fn tensor_name(layer: usize, which: Projection, pair: &str) -> String {
-    format!("base_model.model.model.layers.{layer}.{}.lora_{pair}.weight", which.module())
 }

@@ -6,7 +6,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{
     Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed,
-    ReadRows, Span, SpanMut,
+    ReadRows, RmsNorm, Span, SpanMut,
 };
 
 use crate::config::Config;
@@ -16,7 +16,7 @@ use crate::families;
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
-use crate::param_layout::{Param, ParamLayout, Projection};
+use crate::param_layout::{Param, ParamLayout, Projection, Range};
 
 #[derive(Debug)]
 pub struct Model<D: Device> {
@@ -46,7 +46,6 @@ pub(crate) struct Layer<D: Device> {
     pub(crate) v: Linear<D>,
     pub(crate) qk_norm: Option<[Vector<D>; 2]>,
     pub(crate) o: Linear<D>,
-    /// Before and after the MLP.
     pub(crate) mlp_norms: [Option<Vector<D>>; 2],
     pub(crate) gate: Linear<D>,
     pub(crate) up: Linear<D>,
@@ -66,8 +65,9 @@ impl<D: Device> Layer<D> {
         let linear = |which: Projection| {
             let matrix = param(&format!("{}.weight", which.module()))?;
             let bias = param(&format!("{}.bias", which.module())).ok();
-            let bias = bias.map(|it| Vector::new(device, it)).transpose()?;
-            Ok::<_, Refusal>(Linear::new(device, matrix, held)?.with_bias(bias))
+            let mut linear = Linear::new(device, matrix, held)?;
+            linear.bias = bias.map(|it| Vector::new(device, it)).transpose()?;
+            Ok::<_, Refusal>(linear)
         };
         let of_heads = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"];
         let qk_norm = match of_heads.map(|name| param(name).is_ok()) {
@@ -100,31 +100,17 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    /// Its tensors in the order of the layout.
-    fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
-        let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
-        let mlp = [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::tensors);
-        let ([before, after], [before_mlp, after_mlp]) = (&self.attn_norms, &self.mlp_norms);
-        (before.iter().map(Vector::tensor))
-            .chain([&self.q, &self.k, &self.v].into_iter().flat_map(Linear::tensors))
-            .chain(heads)
-            .chain(self.o.tensors())
-            .chain(after.iter().chain(before_mlp).map(Vector::tensor))
-            .chain(mlp)
-            .chain(after_mlp.iter().map(Vector::tensor))
+    fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
+        let norms = self.attn_norms.iter().chain(&self.mlp_norms).flatten();
+        let vectors = norms.chain(self.qk_norm.iter().flatten()).map(Vector::tensor);
+        self.linears().into_iter().flat_map(Linear::tensors).chain(vectors)
     }
 
-    fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
+    fn tensors_mut(&mut self) -> impl Iterator<Item = (Range, TensorMut<'_, D>)> {
         let Self { attn_norms, q, k, v, qk_norm, o, mlp_norms, gate, up, down } = self;
-        let ([before, after], [before_mlp, after_mlp]) = (attn_norms, mlp_norms);
-        let heads = qk_norm.iter_mut().flatten().map(Vector::tensor_mut);
-        (before.iter_mut().map(Vector::tensor_mut))
-            .chain([q, k, v].into_iter().flat_map(Linear::tensors_mut))
-            .chain(heads)
-            .chain(o.tensors_mut())
-            .chain(after.iter_mut().chain(before_mlp).map(Vector::tensor_mut))
-            .chain([gate, up, down].into_iter().flat_map(Linear::tensors_mut))
-            .chain(after_mlp.iter_mut().map(Vector::tensor_mut))
+        let norms = attn_norms.iter_mut().chain(mlp_norms).flatten();
+        let vectors = norms.chain(qk_norm.iter_mut().flatten()).map(Vector::tensor_mut);
+        [q, k, v, o, gate, up, down].into_iter().flat_map(Linear::tensors_mut).chain(vectors)
     }
 }
 
@@ -453,33 +439,19 @@ impl<D: Device> Model<D> {
         Ok(self.device.check()?)
     }
 
-    /// All tensors without an adapter's, in the order of the layout.
     fn tensors(&self) -> Vec<Tensor<'_, D>> {
-        let embedding = self.embedding();
-        let head = self.embedding.is_some().then_some(&self.head);
-        embedding
-            .tensors()
-            .chain(self.layers.iter().flat_map(Layer::tensors))
-            .chain([self.norm.tensor()])
-            .chain(head.into_iter().flat_map(Linear::tensors))
-            .collect()
+        let linears = self.embedding.iter().chain([&self.head]).flat_map(Linear::tensors);
+        let of_layers = self.layers.iter().flat_map(Layer::tensors);
+        in_order(linears.chain(of_layers).chain([self.norm.tensor()]))
     }
 
     pub(crate) fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
         let Self { embedding, layers, norm, head, .. } = self;
-        let (first, last) = match embedding {
-            Some(embedding) => (embedding, Some(head)),
-            None => (head, None),
-        };
-        first
-            .tensors_mut()
-            .chain(layers.iter_mut().flat_map(Layer::tensors_mut))
-            .chain([norm.tensor_mut()])
-            .chain(last.into_iter().flat_map(Linear::tensors_mut))
-            .collect()
+        let linears = embedding.iter_mut().chain([head]).flat_map(Linear::tensors_mut);
+        let of_layers = layers.iter_mut().flat_map(Layer::tensors_mut);
+        in_order(linears.chain(of_layers).chain([norm.tensor_mut()]))
     }
 
-    /// The tensors of the adapter, in the order of its layout.
     fn pairs(&self) -> Vec<Tensor<'_, D>> {
         self.layers.iter().flat_map(Layer::linears).flat_map(Linear::pair).collect()
     }
@@ -528,10 +500,18 @@ impl<D: Device> Model<D> {
         device: &D,
         x: Span<'_, D::Buf>,
         mut y: SpanMut<'_, D::Buf>,
-        inverse: SpanMut<'_, D::Buf>,
+        inverse_rms: SpanMut<'_, D::Buf>,
     ) {
-        let (eps, decoder) = (self.config.rms_eps, &self.config.decoder);
-        device.rms_norm(eps, decoder.norm_offset(), x, self.norm.all(), y.again(), inverse, None);
+        let Config { rms_eps: eps, decoder, .. } = &self.config;
+        device.rms_norm(RmsNorm {
+            eps: *eps,
+            offset: decoder.norm_offset(),
+            x,
+            w: self.norm.all(),
+            y: y.again(),
+            inverse_rms,
+            residual: None,
+        });
         times(device, y, decoder.multipliers.logits);
     }
 
@@ -567,6 +547,13 @@ impl<D: Device> WeightsCopy<D> {
     }
 }
 
+/// Tensors in the order of the layout.
+fn in_order<T>(tensors: impl Iterator<Item = (Range, T)>) -> Vec<T> {
+    let mut all: Vec<_> = tensors.collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, it)| it).collect()
+}
+
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const NORM: &str = "model.norm.weight";
 const HEAD: &str = "lm_head.weight";
@@ -585,7 +572,6 @@ pub(crate) fn times<D: Device>(device: &D, x: SpanMut<D::Buf>, factor: f64) {
     }
 }
 
-/// Elements of a tensor from `first` on, to the host.
 fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f32]) {
     match tensor {
         Numbers::Span(it) => device.download(it.part(first, to.len()), to),
@@ -611,7 +597,6 @@ pub(crate) fn fill<D: Device>(
     }
 }
 
-/// Elements of a tensor from `first` on, from the host.
 pub(crate) fn write<D: Device>(
     device: &D,
     tensor: &mut TensorMut<'_, D>,

@@ -55,7 +55,7 @@ impl ParamLayout {
             .map(|spec| {
                 let elements = spec.shape.iter().product();
                 let offset = len;
-                len += Self::aligned(elements);
+                len += usize::next_multiple_of(elements, ALIGN);
                 Param {
                     transposed: spec.shape.len() == 2 && is_product(&spec),
                     name: spec.name,
@@ -66,11 +66,6 @@ impl ParamLayout {
             })
             .collect();
         Self { params, len }
-    }
-
-    /// Elements that a tensor takes, padding included.
-    fn aligned(elements: usize) -> usize {
-        elements.next_multiple_of(ALIGN)
     }
 
     pub fn params(&self) -> &[Param] {
@@ -193,7 +188,6 @@ pub(crate) fn transpose_pieces(
     }
 }
 
-/// A range of the flat buffer: its first element and its length.
 pub(crate) type Range = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,18 +3,14 @@
 use std::fmt::Display;
 
 use hapo_core::Refusal;
-use hapo_kernels::{DrawRow, DrawnToken};
+use hapo_kernels::DrawRow;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {
     /// The most likely token; the lowest id on ties.
     Greedy,
     /// A draw at this temperature, restricted as `truncation` says.
-    Sample {
-        /// Divides the logits; above zero.
-        temperature: f32,
-        truncation: Truncation,
-    },
+    Sample { temperature: f32, truncation: Truncation },
 }
 
 /// Restrictions on the tokens that may be drawn, applied in the order of the fields. The recorded log-probabilities
@@ -87,16 +83,6 @@ fn in_range(valid: bool, field: &'static str, expected: &str, got: f32) -> Resul
     if valid { Ok(()) } else { refuse(field, expected, got) }
 }
 
-/// Draws the next token from a row of logits. `uniform` is in [0, 1); it is not read by
-/// [`Decoding::Greedy`]. Only tokens below `usable_vocab` are drawn: a model's vocabulary may be
-/// padded beyond its tokenizer's. The log-probabilities are those of the whole distribution (D19, D25).
-///
-/// # Panics
-/// When the row or `usable_vocab` is empty.
-pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> DrawnToken {
-    hapo_kernels::draw(logits, decoding.row(uniform), usable_vocab)
-}
-
 /// A refused field of a request, which a server names in its answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}, got {got}")]
@@ -122,6 +108,8 @@ pub(crate) fn refuse(
 
 #[cfg(test)]
 mod tests {
+    use hapo_kernels::draw;
+
     use super::*;
 
     const SAMPLE: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
@@ -132,7 +120,7 @@ mod tests {
     }
 
     fn token(decoding: Decoding, uniform: f64) -> u32 {
-        draw(&row(), decoding, uniform, 4).token
+        draw(&row(), decoding.row(uniform), 4).token
     }
 
     #[test]
@@ -154,15 +142,9 @@ mod tests {
 
     #[test]
     fn log_probabilities_are_those_of_the_whole_distribution() {
-        let it = draw(
-            &row(),
-            Decoding::Sample {
-                temperature: 0.5,
-                truncation: Truncation { top_k: 1, ..Truncation::NONE },
-            },
-            0.9,
-            4,
-        );
+        let truncation = Truncation { top_k: 1, ..Truncation::NONE };
+        let decoding = Decoding::Sample { temperature: 0.5, truncation };
+        let it = draw(&row(), decoding.row(0.9), 4);
         // At temperature 0.5 the probabilities are proportional to their squares.
         let expected = (0.16_f32 / (0.01 + 0.04 + 0.09 + 0.16)).ln();
         assert_eq!(it.token, 3);
@@ -203,8 +185,8 @@ mod tests {
     #[test]
     fn padded_ids_are_never_drawn() {
         let logits = [0.0, 0.0, 50.0];
-        assert_eq!(draw(&logits, SAMPLE, 0.999, 2).token, 1);
-        assert_eq!(draw(&logits, Decoding::Greedy, 0.0, 2).token, 0);
+        assert_eq!(draw(&logits, SAMPLE.row(0.999), 2).token, 1);
+        assert_eq!(draw(&logits, Decoding::Greedy.row(0.0), 2).token, 0);
     }
 
     #[test]

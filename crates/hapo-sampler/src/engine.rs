@@ -17,13 +17,12 @@ mod schedule;
 use std::collections::{BTreeMap, VecDeque};
 
 use hapo_core::{Refusal, RngCounter, uniform};
-use hapo_kernels::{Device, DrawnToken, log_prob, row_stats};
+use hapo_kernels::{Device, DrawnToken, draw, log_prob, row_stats};
 use hapo_model::{
     KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer, workspace_bytes,
 };
 use rayon::prelude::*;
 
-use crate::draw;
 use crate::request::{
     Capacity, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId,
 };
@@ -71,7 +70,6 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Its place in the order of requests.
     fn place(&self) -> (RequestId, usize) {
         (self.id, self.completion)
     }
@@ -87,7 +85,6 @@ struct Running {
 #[derive(Debug)]
 struct Preempted {
     sequence: Sequence,
-    /// Its new slot, while it is read.
     reading: Option<SeqSlot>,
 }
 
@@ -251,7 +248,6 @@ impl<'a, D: Device> Engine<'a, D> {
         }
     }
 
-    /// One more token of every running sequence.
     fn advance(&mut self, events: &mut Vec<Event>) -> Result<(), Refusal> {
         self.make_room()?;
         if self.running.is_empty() {
@@ -305,7 +301,7 @@ impl<'a, D: Device> Engine<'a, D> {
         let request = &self.jobs[&it.id].request;
         let number = self.uniform_of(it);
         (
-            draw(logits, request.decoding, number, self.limits.usable_vocab),
+            draw(logits, request.decoding.row(number), self.limits.usable_vocab),
             top(logits, request.top_log_probs),
         )
     }

@@ -18,7 +18,7 @@ mod score;
 mod text;
 
 pub use chat_format::{ChatFormat, choose_template};
-pub use draw::{BadField, Decoding, Truncation, draw};
+pub use draw::{BadField, Decoding, Truncation};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use kv_memory::{KvMemory, Longest, TooLittleKvMemory};
 pub use local::{

@@ -28,7 +28,6 @@ impl<'a> GroupRequest<'a> {
         Self { prompt, tokens, completions, given: 0 }
     }
 
-    /// Most tokens of one of its completions.
     fn limit(&self, settings: &SampleSettings<'_>) -> usize {
         settings.max_new_tokens.saturating_sub(self.given)
     }
@@ -43,12 +42,8 @@ pub struct InGroup {
 
 impl InGroup {
     fn wrap(index: usize, source: Refusal) -> Refusal {
-        let (fault, hint) = (source.fault(), source.how_to_mend().map(str::to_owned));
-        let whole = Refusal::because(Self { index, source }).with_fault(fault);
-        match hint {
-            Some(hint) => whole.hint(hint),
-            None => whole,
-        }
+        let fault = source.fault();
+        Refusal::because(Self { index, source }).with_fault(fault)
     }
 }
 
@@ -234,7 +229,6 @@ fn limits<D: Device>(
     Ok(limits)
 }
 
-/// A group with a first token.
 struct Begun {
     completions: Vec<(Rollout, Details)>,
     left: usize,

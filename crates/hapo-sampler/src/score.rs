@@ -37,7 +37,6 @@ pub fn score<D: Device>(
 #[derive(Debug)]
 pub struct Scoring<D: Device> {
     tokens: Vec<u32>,
-    /// Likeliest tokens listed with each token.
     most_likely: usize,
     reading: Reading<D>,
     scored: Vec<ScoredToken>,

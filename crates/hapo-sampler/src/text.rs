@@ -12,7 +12,6 @@ use hapo_model::Tokenizer;
 
 use crate::request::SpecialTokens;
 
-/// The text of one completion, token by token.
 #[derive(Debug)]
 pub(crate) struct TextStream {
     tokens: Vec<u32>,
@@ -22,7 +21,6 @@ pub(crate) struct TextStream {
     run: Option<Reading>,
 }
 
-/// How far tokens were read.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     /// Tokens from here on are decoded together; those before `read` are given out already.
@@ -33,10 +31,8 @@ struct Reading {
     held: String,
 }
 
-/// The change that a token made to the text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grown {
-    /// Text that is certain now.
     pub(crate) text: String,
     /// Index of the stop string that the text now contains; `text` ends before it.
     pub(crate) stopped: Option<usize>,
@@ -111,7 +107,6 @@ impl Reading {
         Ok(())
     }
 
-    /// The text of the tokens that are not read yet.
     fn unread(&self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String, Refusal> {
         let decode = |tokens| match self.special {
             SpecialTokens::WrittenOut => tokenizer.decode(tokens),

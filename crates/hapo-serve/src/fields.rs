@@ -135,7 +135,6 @@ impl Fields {
         self.take_if(name, expected, |_| true)
     }
 
-    /// A field, where it is there and not null, that is of a certain kind.
     pub(crate) fn take_if<T: DeserializeOwned>(
         &self,
         name: &str,

@@ -61,7 +61,6 @@ fn refusal<B>(request: &axum::http::Request<B>, names: &[String]) -> Option<ApiE
     None
 }
 
-/// True if a Host header is an address, `localhost` or one of the names.
 fn is_own_name(host: &str, names: &[String]) -> bool {
     let Some(authority) = host.parse::<Authority>().ok().filter(|_| !host.contains('@')) else {
         return false;

@@ -98,7 +98,6 @@ async fn metrics(State(app): State<App>) -> Response {
     ([kind], app.served.stats.prometheus()).into_response()
 }
 
-/// What the tokenizer alone answers.
 async fn of_text(
     answer: fn(&[u8], &Served) -> Result<Value, ApiError>,
     State(app): State<App>,
@@ -287,11 +286,9 @@ fn ended() -> ApiError {
 struct Answer {
     served: Arc<Served>,
     envelope: Envelope,
-    /// Completions of each request.
     n: usize,
     /// They begin with their prompts where these are echoed.
     choices: Vec<Choice>,
-    /// Prompts whose log-probabilities are to come.
     unscored: usize,
     /// Tell token ids, and log-probabilities as they are sampled from.
     token_ids: bool,
@@ -323,8 +320,9 @@ impl Answer {
                 self.unscored -= 1;
                 let changed = request * self.n..(request + 1) * self.n;
                 for choice in &mut self.choices[changed.clone()] {
-                    if let Some(it) = &mut choice.log_probs {
-                        it.push_prompt(&chat_format.tokenizer, &tokens)?;
+                    let Some(log_probs) = &mut choice.log_probs else { continue };
+                    for it in &tokens {
+                        log_probs.push(&chat_format.tokenizer, it.token, it.log_prob, &it.top)?;
                     }
                 }
                 return Ok((changed, true));

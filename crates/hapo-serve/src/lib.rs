@@ -41,7 +41,6 @@ pub use handlers::example_call;
 pub use weights::{NewWeights, OpenWeights, ServedModel};
 
 use crate::api_error::ApiError;
-use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
 
@@ -173,14 +172,13 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// # Errors
 /// A limit of zero, no memory for the cache, engines that fail as soon as they are made.
 pub async fn serve<D: Device>(
-    model: impl Into<ServedModel<D>>,
+    model: ServedModel<D>,
     chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Refusal> {
     let step: Step<D> = |engine| engine.step();
-    let model = model.into();
     let served = Served::new(&model.model, chat_format, settings)?;
     serve_with(step, model, served, listener, stop).await
 }
@@ -195,13 +193,7 @@ pub(crate) async fn serve_with<D: Device>(
     served.weights_inside = model.new_weights.as_ref().map(|it| it.inside.clone());
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, model, step)?;
-    let router = handlers::router(served.clone(), worker.sender());
-    let limits = ConnectionLimits {
-        most: served.settings.max_connections,
-        head_time: served.settings.head_time,
-        write_time: served.settings.write_time,
-        stopping: &served.stopping,
-    };
+    let router = handlers::router(served.clone(), worker.sender.clone());
     let died = async {
         match (&mut worker.died).await {
             Ok(it) => {
@@ -218,7 +210,7 @@ pub(crate) async fn serve_with<D: Device>(
             it = died => Some(it),
         }
     };
-    let died = listen::listen(listener, router, limits, stop).await;
+    let died = listen::listen(listener, router, &served, stop).await;
     worker.stop();
     match died {
         Some(Died { failures, cause }) => Err(Refusal::machine(format!(

@@ -17,32 +17,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a connection may do nothing.
-#[derive(Clone, Copy)]
-pub(crate) struct ConnectionLimits<'a> {
-    /// Connections at once; further ones wait for their turn.
-    pub(crate) most: usize,
-    /// Until the head of its next request is there.
-    pub(crate) head_time: Duration,
-    /// Until its client reads more of what is written to it.
-    pub(crate) write_time: Duration,
-    /// Whether the server is going down: then a client must read at once.
-    pub(crate) stopping: &'a watch::Sender<bool>,
-}
+use crate::Served;
 
 /// Answers on `listener` until `stop` is done, then finishes what is being answered; gives what `stop` gave.
 pub(crate) async fn listen<T>(
     listener: TcpListener,
     router: Router,
-    limits: ConnectionLimits<'_>,
+    served: &Served,
     stop: impl Future<Output = T>,
 ) -> T {
     /// A system without file descriptors has some again when a connection ends.
     const AFTER_AN_ERROR: Duration = Duration::from_millis(50);
-    let places = Arc::new(Semaphore::new(limits.most));
+    let settings = &served.settings;
+    let places = Arc::new(Semaphore::new(settings.max_connections));
     let graceful = GracefulShutdown::new();
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
+    server.timer(TokioTimer::new()).header_read_timeout(settings.head_time);
     tokio::pin!(stop);
     let stopped = loop {
         let next = async {
@@ -62,8 +52,8 @@ pub(crate) async fn listen<T>(
         let _ = stream.set_nodelay(true);
         let stream = Patient {
             stream,
-            write_time: limits.write_time,
-            stopping: limits.stopping.subscribe(),
+            write_time: settings.write_time,
+            stopping: served.stopping.subscribe(),
             stuck: None,
             look: Box::pin(sleep(LOOK)),
         };
@@ -76,7 +66,7 @@ pub(crate) async fn listen<T>(
         });
     };
     drop(listener);
-    limits.stopping.send_replace(true);
+    served.stopping.send_replace(true);
     graceful.shutdown().await;
     stopped
 }
@@ -159,18 +149,5 @@ impl AsyncWrite for Patient {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.wait(poll, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -10,7 +10,6 @@ use axum::http::StatusCode;
 
 use crate::fields::Endpoint;
 
-/// Numbers for `/health` and `/metrics`.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) running: AtomicUsize,

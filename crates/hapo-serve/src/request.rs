@@ -12,7 +12,6 @@ use crate::fields::{Endpoint, Fields};
 
 const MAX_COMPLETIONS: usize = 128;
 const MAX_PROMPTS: usize = 256;
-/// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1000;
@@ -250,29 +249,29 @@ fn log_probs(endpoint: Endpoint, fields: &Fields) -> Result<Option<usize>, ApiEr
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
+enum OneOrSeveral<T> {
+    One(T),
+    Several(Vec<T>),
 }
 
-impl Stop {
-    fn strings(&self) -> &[String] {
+impl<T> OneOrSeveral<T> {
+    fn all(self) -> Vec<T> {
         match self {
-            Self::One(text) => std::slice::from_ref(text),
-            Self::Several(texts) => texts,
+            Self::One(it) => vec![it],
+            Self::Several(all) => all,
         }
     }
 }
 
 fn stop_strings(fields: &Fields) -> Result<Vec<String>, ApiError> {
     let expected = "a string, or a list of at most 16, each of 1 to 1000 bytes";
-    let is_good = |stop: &Stop| {
-        let texts = stop.strings();
-        let fits = |text: &String| (1..=MAX_STOP_BYTES).contains(&text.len());
-        texts.len() <= MAX_STOPS && texts.iter().all(fits)
-    };
-    let stop = fields.take_if("stop", expected, is_good)?;
-    Ok(stop.map_or_else(Vec::new, |stop| stop.strings().to_vec()))
+    let stop: Option<OneOrSeveral<String>> = fields.take("stop", expected)?;
+    let texts = stop.map_or_else(Vec::new, OneOrSeveral::all);
+    let fits = |text: &String| (1..=MAX_STOP_BYTES).contains(&text.len());
+    if texts.len() > MAX_STOPS || !texts.iter().all(fits) {
+        return Err(fields.refuse("stop", expected));
+    }
+    Ok(texts)
 }
 
 /// Tokens that end a completion: the model's own, unless ignored, and the request's.
@@ -330,16 +329,6 @@ fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Role {
-    /// `developer` is the newer word for the same turn.
-    #[serde(alias = "developer")]
-    System,
-    User,
-    Assistant,
-}
-
-#[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
     Text(String),
@@ -353,11 +342,11 @@ fn message(index: usize, turn: Value) -> Result<Message, ApiError> {
     };
     let fields = Fields::at(format!("messages[{index}]."), turn);
     let expected = "system, user or assistant";
-    let role = match fields.take("role", expected)? {
-        Some(Role::System) => "system",
-        Some(Role::User) => "user",
-        Some(Role::Assistant) => "assistant",
-        None => return Err(fields.refuse("role", expected)),
+    let role = match fields.get("role").as_str() {
+        // The newer word for the same turn.
+        Some("developer") => "system",
+        Some(role @ ("system" | "user" | "assistant")) => role,
+        _ => return Err(fields.refuse("role", expected)),
     };
     let calls = fields.get("tool_calls");
     if !calls.is_null() && calls.as_array().is_none_or(|calls| !calls.is_empty()) {
@@ -387,25 +376,15 @@ enum PromptField {
     Tokens(Vec<u32>),
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum PromptsField {
-    One(PromptField),
-    Several(Vec<PromptField>),
-}
-
 fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiError> {
     let expected = "a string, a list of strings, a list of token ids, or a list of such lists";
-    let is_good = |prompts: &PromptsField| match prompts {
-        PromptsField::One(PromptField::Tokens(tokens)) => !tokens.is_empty(),
-        PromptsField::One(PromptField::Text(_)) => true,
-        PromptsField::Several(all) => all.len() <= MAX_PROMPTS,
+    let is_good = |prompts: &OneOrSeveral<PromptField>| match prompts {
+        OneOrSeveral::One(PromptField::Tokens(tokens)) => !tokens.is_empty(),
+        OneOrSeveral::One(PromptField::Text(_)) => true,
+        OneOrSeveral::Several(all) => all.len() <= MAX_PROMPTS,
     };
-    let prompts = match fields.take_if("prompt", expected, is_good)? {
-        Some(PromptsField::One(prompt)) => vec![prompt],
-        Some(PromptsField::Several(prompts)) => prompts,
-        None => return Err(fields.refuse("prompt", expected)),
-    };
+    let prompts = fields.take_if("prompt", expected, is_good)?;
+    let prompts = prompts.ok_or_else(|| fields.refuse("prompt", expected))?;
     let with_special = fields.is_on("add_special_tokens")?;
     let read = |prompt| match prompt {
         PromptField::Text(text) => {
@@ -414,7 +393,7 @@ fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiErro
         }
         PromptField::Tokens(tokens) => Ok(Prompt { tokens, text: None }),
     };
-    prompts.into_iter().map(read).collect()
+    prompts.all().into_iter().map(read).collect()
 }
 
 /// The tokens of a text, or of a conversation as a chat renders it.
@@ -437,7 +416,6 @@ pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> 
     }))
 }
 
-/// The text of tokens, special ones written out.
 pub(crate) fn detokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
     let fields = Fields::of_body(body, &served.settings, &["tokens"])?;
     let expected = "a list of token ids";

@@ -2,7 +2,7 @@
 
 use hapo_core::Refusal;
 use hapo_model::Tokenizer;
-use hapo_sampler::{FinishReason, ScoredToken};
+use hapo_sampler::FinishReason;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Endpoint;
@@ -170,14 +170,6 @@ impl LogProbs {
         self.offset += text.chars().count();
         self.tokens.push(TokenDetails { text, log_prob, top, offset });
         Ok(())
-    }
-
-    pub(crate) fn push_prompt(
-        &mut self,
-        tokenizer: &Tokenizer,
-        prompt: &[ScoredToken],
-    ) -> Result<(), Refusal> {
-        prompt.iter().try_for_each(|it| self.push(tokenizer, it.token, it.log_prob, &it.top))
     }
 
     fn json(self, endpoint: Endpoint) -> Value {

@@ -10,7 +10,7 @@ use hapo_sampler::{ChatFormat, Engine, Event, KvMemory, choose_template};
 use serde_json::{Value, json};
 
 use crate::worker::Step;
-use crate::{Served, Settings, serve_with};
+use crate::{Served, ServedModel, Settings, serve_with};
 
 type Running = tokio::task::JoinHandle<Result<(), hapo_core::Refusal>>;
 
@@ -42,7 +42,8 @@ async fn start(step: Step<Cpu>) -> (String, Running) {
     let address = format!("http://{}", listener.local_addr().unwrap());
     let stop = std::future::pending();
     let served = Served::new(&model, chat_format, settings).unwrap();
-    let served = tokio::spawn(serve_with(step, model.into(), served, listener, stop));
+    let model = ServedModel { model, new_weights: None };
+    let served = tokio::spawn(serve_with(step, model, served, listener, stop));
     (address, served)
 }
 

@@ -27,19 +27,12 @@ pub struct ServedModel<D: Device> {
     pub new_weights: Option<NewWeights<D>>,
 }
 
-impl<D: Device> From<Model<D>> for ServedModel<D> {
-    fn from(model: Model<D>) -> Self {
-        Self { model, new_weights: None }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) folder: PathBuf,
     pub(crate) version: String,
 }
 
-/// The folder of new weights, if the server takes any.
 pub(crate) fn inside(served: &Served) -> Result<&Path, ApiError> {
     served.weights_inside.as_deref().ok_or_else(|| {
         let how = "start it with --weights-from FOLDER to let it";

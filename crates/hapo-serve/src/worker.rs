@@ -26,14 +26,11 @@ pub(crate) enum WorkerEvent {
     /// The version of the weights that everything else of the answer is made by.
     Begun(Arc<str>),
     Event {
-        /// Index of the request within its answer.
         request: usize,
         completion: usize,
         kind: EventKind,
     },
-    /// The tokens of a prompt with their log-probabilities.
     Scored {
-        /// Index of the request within its answer.
         request: usize,
         tokens: Vec<ScoredToken>,
     },
@@ -67,7 +64,6 @@ enum Command {
 pub(crate) struct WorkerSender(mpsc::Sender<Command>);
 
 impl WorkerSender {
-    /// `false` when the worker is gone.
     pub(crate) fn send(&self, submission: Submission) -> bool {
         self.0.send(Command::Serve(submission)).is_ok()
     }
@@ -80,7 +76,7 @@ impl WorkerSender {
 }
 
 pub(crate) struct Worker {
-    commands: mpsc::Sender<Command>,
+    pub(crate) sender: WorkerSender,
     thread: JoinHandle<()>,
     /// Why there is no engine any more.
     pub(crate) died: oneshot::Receiver<Died>,
@@ -119,20 +115,15 @@ impl Worker {
         let no_thread = |cause| Refusal::machine("the engine's thread cannot start").source(cause);
         let thread = thread.map_err(no_thread)?;
         match ready.recv() {
-            Ok(Ok(())) => Ok(Self { commands, thread, died }),
+            Ok(Ok(())) => Ok(Self { sender: WorkerSender(commands), thread, died }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Refusal::machine("the engine's thread has ended")),
         }
     }
 
-    pub(crate) fn sender(&self) -> WorkerSender {
-        WorkerSender(self.commands.clone())
-    }
-
-    /// Ends the thread; running requests are cancelled.
     pub(crate) fn stop(self) {
         // Both fail only when the thread is gone already.
-        let _ = self.commands.send(Command::Stop);
+        let _ = self.sender.0.send(Command::Stop);
         let _ = self.thread.join();
     }
 }

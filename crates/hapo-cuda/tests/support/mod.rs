@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hapo_core::hex;
-use hapo_cuda::{CudaDevice, Driver, Launch, Launcher, Memory, Product, Source, THREADS, sources};
+use hapo_cuda::{
+    CudaDevice, Driver, Launcher, Memory, Operation, Product, Source, THREADS, sources,
+};
 use hapo_kernels::{Compute, DeviceError};
 use mutants::Mutant;
 use sha2::{Digest, Sha256};
@@ -55,6 +57,68 @@ struct Library {
     code: libloading::Library,
     /// Fibers are one machine: one launch at a time.
     turn: Mutex<()>,
+}
+
+impl Library {
+    fn launch(&self, kernel: &str, grid: [u32; 3], shared: u32, args: &[u64]) {
+        let name = CString::new(kernel).unwrap();
+        let mut args: Vec<*mut c_void> =
+            args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
+        let mut problem = std::ptr::null();
+        // SAFETY: the library counts the arguments and has the types from the kernel itself.
+        let failed = unsafe {
+            let run = self.code.get::<LaunchFn>(b"fibers_launch").unwrap();
+            run(
+                name.as_ptr(),
+                grid.as_ptr(),
+                THREADS,
+                shared,
+                args.as_mut_ptr(),
+                args.len(),
+                &raw mut problem,
+            )
+        };
+        if failed == 0 {
+            return;
+        }
+        // SAFETY: a message of the library, which outlives this.
+        let problem = unsafe { CStr::from_ptr(problem) };
+        panic!("{kernel}: {}", problem.to_string_lossy());
+    }
+
+    fn product(&self, product: &Product) {
+        // SAFETY: the library has the function.
+        let run = unsafe { self.code.get::<ProductFn>(b"fibers_product") }.unwrap();
+        let Product { m, n, k, number, left, right, out, out_is_bf16, bias, .. } = *product;
+        assert!(!out.transposed, "the result is in its stored order");
+        assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
+        // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
+        unsafe {
+            run(
+                m,
+                n,
+                k,
+                match number {
+                    Compute::F32 => 0,
+                    Compute::Bf16 => 1,
+                    Compute::Tf32 => 2,
+                },
+                pointer(left.address).cast(),
+                left.stride,
+                c_int::from(left.transposed),
+                pointer(right.address).cast(),
+                right.stride,
+                c_int::from(right.transposed),
+                product.factor,
+                c_int::from(product.add),
+                c_int::from(product.whole),
+                pointer(out.address).cast(),
+                c_int::from(out_is_bf16),
+                out.stride,
+                bias.map_or(std::ptr::null_mut(), pointer).cast(),
+            );
+        }
+    }
 }
 
 /// The kernels on the CPU.
@@ -156,20 +220,8 @@ impl Launcher for Machine {
         on!(self, it => it.download(from, to))
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
-        on!(self, it => it.copy(from, to, bytes))
-    }
-
-    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
-        on!(self, it => it.zero(at, bytes))
-    }
-
-    fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
-        on!(self, it => it.launch(launch))
-    }
-
-    fn product(&self, product: &Product) -> Result<(), DeviceError> {
-        on!(self, it => it.product(product))
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+        on!(self, it => it.begin(operation, args))
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -417,79 +469,21 @@ impl Launcher for Fibers {
         Ok(())
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        // SAFETY: as above; the ranges do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(pointer(from), pointer(to), bytes) };
-        Ok(())
-    }
-
-    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
-        let _turn = self.turn();
-        // SAFETY: as above.
-        unsafe { std::ptr::write_bytes(pointer(at), 0, bytes) };
-        Ok(())
-    }
-
-    fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
-        let _turn = self.turn();
-        let name = CString::new(launch.kernel).unwrap();
-        let mut args: Vec<*mut c_void> =
-            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
-        let mut problem = std::ptr::null();
-        // SAFETY: the library counts the arguments and has the types from the kernel itself.
-        let failed = unsafe {
-            let run = self.library.code.get::<LaunchFn>(b"fibers_launch").unwrap();
-            run(
-                name.as_ptr(),
-                launch.grid.as_ptr(),
-                THREADS,
-                launch.shared,
-                args.as_mut_ptr(),
-                args.len(),
-                &raw mut problem,
-            )
-        };
-        if failed == 0 {
-            return Ok(());
-        }
-        // SAFETY: a message of the library, which outlives this.
-        let problem = unsafe { CStr::from_ptr(problem) };
-        panic!("{}: {}", launch.kernel, problem.to_string_lossy());
-    }
-
-    fn product(&self, product: &Product) -> Result<(), DeviceError> {
-        let _turn = self.turn();
-        // SAFETY: the library has the function.
-        let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
-        let Product { m, n, k, number, left, right, out, out_is_bf16, bias, .. } = *product;
-        assert!(!out.transposed, "the result is in its stored order");
-        assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
-        // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
-        unsafe {
-            run(
-                m,
-                n,
-                k,
-                match number {
-                    Compute::F32 => 0,
-                    Compute::Bf16 => 1,
-                    Compute::Tf32 => 2,
-                },
-                pointer(left.address).cast(),
-                left.stride,
-                c_int::from(left.transposed),
-                pointer(right.address).cast(),
-                right.stride,
-                c_int::from(right.transposed),
-                product.factor,
-                c_int::from(product.add),
-                c_int::from(product.whole),
-                pointer(out.address).cast(),
-                c_int::from(out_is_bf16),
-                out.stride,
-                bias.map_or(std::ptr::null_mut(), pointer).cast(),
-            );
+        match operation {
+            // SAFETY: as above; the ranges do not overlap.
+            Operation::Copy { from, to, bytes } => unsafe {
+                std::ptr::copy_nonoverlapping(pointer(from), pointer(to), bytes);
+            },
+            // SAFETY: as above.
+            Operation::Zero { at, bytes } => unsafe {
+                std::ptr::write_bytes(pointer(at), 0, bytes);
+            },
+            Operation::Launch { kernel, grid, shared, .. } => {
+                self.library.launch(kernel, grid, shared, args);
+            }
+            Operation::Product(product) => self.library.product(&product),
         }
         Ok(())
     }

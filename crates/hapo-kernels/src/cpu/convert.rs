@@ -1,7 +1,6 @@
 //! Bf16 numbers and f32.
 
 use super::pool::Cpu;
-use super::share::Shared;
 use crate::lanes::kernel;
 
 /// The bits of the nearest bf16, ties to even; NaN stays NaN.
@@ -19,13 +18,7 @@ pub fn nearest_bf16(x: f32) -> f32 {
 }
 
 pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
-    const BLOCK: usize = 64 * 1024;
-    let (len, x) = (x.len(), Shared::new(x));
-    cpu.for_tasks(len.div_ceil(BLOCK), |task| {
-        // SAFETY: blocks are disjoint.
-        let x = unsafe { x.part(task * BLOCK, BLOCK.min(len - task * BLOCK)) };
-        round_block(x);
-    });
+    cpu.for_blocks(x, 64 * 1024, |_, x| round_block(x));
 }
 
 kernel! {

@@ -3,23 +3,23 @@
 use super::attention::{cache, prompt};
 use super::buffer::CpuBuf;
 use super::pool::Cpu;
-use super::product::f32::Start;
 use super::rounding::Rounding;
 use super::share::Shared;
 use super::squares::squared_norm;
 use super::update::{Moments, Parameter};
 use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
-use crate::compute::Compute;
-use crate::device::Device;
+use crate::device::{
+    Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
+    RmsNormGrad, Rotation,
+};
 use crate::device_caps::DeviceCaps;
 use crate::draw::draw;
 use crate::error::Result;
-use crate::moments::MomentsMut;
-use crate::number_format::NumberFormat;
+use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
-    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
+    MomentsMut, TableItem,
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
@@ -86,7 +86,7 @@ impl Device for Cpu {
         to: [Output<'_, CpuBuf, CpuWeight>; N],
     ) {
         for Output { weight, onto, mut y } in to {
-            weight.product(self, shape, x.read(), Start::of(&onto), y.again().write());
+            weight.product(self, shape, x.read(), &onto, y.again().write());
             if let Accumulate::Multiplied(factor) = onto {
                 self.scale(y, factor);
             }
@@ -101,7 +101,7 @@ impl Device for Cpu {
         onto: Onto,
         mut dx: Write,
     ) {
-        w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.again().write());
+        w.input_grad(self, shape, dy.read(), &onto, dx.again().write());
         if let Accumulate::Multiplied(factor) = onto {
             self.scale(dx, factor);
         }
@@ -112,7 +112,7 @@ impl Device for Cpu {
             Compute::Bf16 => product::bf16::weight_grad,
             _ => product::f32::weight_grad,
         };
-        grad(self, shape, x.read(), dy.read(), Start::of(&onto), dw.write());
+        grad(self, shape, x.read(), dy.read(), &onto, dw.write());
     }
 
     fn add_column_sums(&self, width: usize, dy: Read, out: Write) {
@@ -123,57 +123,15 @@ impl Device for Cpu {
         y.write().iter_mut().zip(x.read()).for_each(|(y, &x)| *y += factor * x);
     }
 
-    fn rms_norm(
-        &self,
-        eps: f32,
-        offset: f32,
-        x: Read,
-        w: Read,
-        y: Write,
-        inverse_rms: Write,
-        residual: Option<Write>,
-    ) {
-        norm::rms_norm(
-            self,
-            eps,
-            x.read(),
-            &norm::factors(offset, w.read()),
-            y.write(),
-            inverse_rms.write(),
-            residual.map(SpanMut::write),
-        );
+    fn rms_norm(&self, it: RmsNorm<Self>) {
+        norm::rms_norm(self, it);
     }
 
-    fn rms_norm_grad(
-        &self,
-        offset: f32,
-        x: Read,
-        w: Read,
-        inverse_rms: Read,
-        dy: Read,
-        onto: Onto,
-        dx: Write,
-        dw: Write,
-    ) {
-        norm::rms_norm_grad(
-            self,
-            x.read(),
-            &norm::factors(offset, w.read()),
-            inverse_rms.read(),
-            dy.read(),
-            &Start::of(&onto),
-            dx.write(),
-            dw.write(),
-        );
+    fn rms_norm_grad(&self, it: RmsNormGrad<Self>) {
+        norm::rms_norm_grad(self, it);
     }
 
-    fn rope(
-        &self,
-        shape: AttentionShape,
-        angles: Read,
-        positions: &Vec<u32>,
-        heads: Heads<'_, CpuBuf>,
-    ) {
+    fn rope(&self, Rotation { shape, angles, positions, heads }: Rotation<Self>) {
         let (direction, both) = match heads {
             Heads::Forward(both) => (1.0, both),
             Heads::Backward(both) => (-1.0, both),
@@ -190,60 +148,24 @@ impl Device for Cpu {
         }
     }
 
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        segments: &Vec<SegmentRow>,
-        qkv: [Read; 3],
-        out: Write,
-        log_sums: Write,
-    ) {
-        let qkv = qkv.map(Span::read);
-        prompt::forward(self, shape, segments, qkv, out.write(), log_sums.write());
+    fn attention(&self, it: Attention<Self>) {
+        prompt::forward(self, it);
     }
 
-    fn attention_grad(
-        &self,
-        shape: AttentionShape,
-        segments: &Vec<SegmentRow>,
-        qkv: [Read; 3],
-        out: Read,
-        log_sums: Read,
-        dout: Read,
-        dqkv: [Write; 3],
-    ) {
-        let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
-        let saved = prompt::Saved { qkv: qkv.map(Span::read), out, log_sums, dout };
-        prompt::backward(self, shape, segments, &saved, dqkv.map(SpanMut::write));
+    fn attention_grad(&self, it: AttentionGrad<Self>) {
+        prompt::backward(self, it);
     }
 
-    fn attention_decode(
-        &self,
-        shape: AttentionShape,
-        layer: CacheLayer,
-        rows: &Vec<CacheRow>,
-        pages: &Vec<u32>,
-        cache: &CpuBuf,
-        qkv: [Read; 3],
-        out: Write,
-    ) {
-        let (cache, qkv) = (cache.as_slice(), qkv.map(Span::read));
-        cache::attention_decode(self, shape, layer, (rows, pages), cache, qkv, out.write());
+    fn attention_decode(&self, it: AttentionDecode<Self>) {
+        cache::attention_decode(self, it);
     }
 
     fn round_to_bf16(&self, x: Write) {
         convert::round(self, x.write());
     }
 
-    fn cache_append(
-        &self,
-        shape: AttentionShape,
-        first: CacheLayer,
-        cells: &Vec<u32>,
-        kv: [Read; 2],
-        cache: &mut CpuBuf,
-    ) {
-        cache::append(self, shape, first, cells, kv.map(Span::read), cache.as_mut_slice());
+    fn cache_append(&self, it: CacheAppend<Self>) {
+        cache::append(self, it);
     }
 
     fn gated(&self, f: Activation, gate: Read, up: Read, h: Write) {
@@ -269,35 +191,12 @@ impl Device for Cpu {
         embedding::scatter_rows(self, width, rows, y.read(), x.write());
     }
 
-    fn head(
-        &self,
-        vocabulary: usize,
-        targets: &Vec<HeadTarget>,
-        part: HeadPart,
-        logits: Read,
-        stats: Write,
-    ) {
-        head::forward(self, vocabulary, targets, part, logits.read(), stats.write());
+    fn head(&self, it: HeadStats<Self>) {
+        head::forward(self, it);
     }
 
-    fn head_grad(
-        &self,
-        vocabulary: usize,
-        targets: &Vec<HeadTarget>,
-        part: HeadPart,
-        stats: Read,
-        gradients: Read,
-        logits: Write,
-    ) {
-        head::backward(
-            self,
-            vocabulary,
-            targets,
-            part,
-            stats.read(),
-            gradients.read(),
-            logits.write(),
-        );
+    fn head_grad(&self, it: HeadGrad<Self>) {
+        head::backward(self, it);
     }
 
     fn draw(
@@ -334,7 +233,7 @@ impl Device for Cpu {
             MomentsMut::Bf16 { buffers, seed } => {
                 let moments =
                     buffers.map(|it| Shared::new(bytemuck::cast_slice_mut(it.as_mut_slice())));
-                Moments::Bf16 { moments, rounding: Rounding { seed, update: step.step, first: 0 } }
+                Moments::Bf16 { moments, rounding: Rounding { seed, update: step.step } }
             }
         };
         let parameters = parameters.into_iter().map(|it| {

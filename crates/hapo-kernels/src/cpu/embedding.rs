@@ -4,6 +4,10 @@ use super::pool::Cpu;
 use super::share::Shared;
 use crate::shapes::EmbeddingLayout;
 
+/// Rows of a task.
+const ROWS: usize = 256;
+
+/// `x [tokens, width]` = the tokens' embeddings.
 pub(super) fn gather(
     cpu: &Cpu,
     layout: EmbeddingLayout,
@@ -11,26 +15,26 @@ pub(super) fn gather(
     embedding: &[f32],
     x: &mut [f32],
 ) {
-    match layout {
-        EmbeddingLayout::Rows { width } => gather_rows(cpu, width, tokens, embedding, x),
-        EmbeddingLayout::Columns { vocabulary } => {
-            const ROWS: usize = 256;
-            let width = embedding.len() / vocabulary;
-            assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
-            let x = Shared::new(x);
-            cpu.for_tasks(tokens.len().div_ceil(ROWS), |task| {
-                let first = task * ROWS;
-                let tokens = &tokens[first..(first + ROWS).min(tokens.len())];
-                // SAFETY: blocks of rows are disjoint.
-                let x = unsafe { x.part(first * width, tokens.len() * width) };
-                for (&token, x) in tokens.iter().zip(x.chunks_exact_mut(width)) {
+    let width = match layout {
+        EmbeddingLayout::Rows { width } => width,
+        EmbeddingLayout::Columns { vocabulary } => embedding.len() / vocabulary,
+    };
+    assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
+    cpu.for_blocks(x, ROWS * width, |first, x| {
+        for (&token, x) in tokens[first / width..].iter().zip(x.chunks_exact_mut(width)) {
+            let token = token as usize;
+            match layout {
+                EmbeddingLayout::Rows { .. } => {
+                    x.copy_from_slice(&embedding[token * width..][..width]);
+                }
+                EmbeddingLayout::Columns { vocabulary } => {
                     for (x, row) in x.iter_mut().zip(embedding.chunks_exact(vocabulary)) {
-                        *x = row[token as usize];
+                        *x = row[token];
                     }
                 }
-            });
+            }
         }
-    }
+    });
 }
 
 pub(super) fn embed_grad(
@@ -69,19 +73,6 @@ pub(super) fn embed_grad(
     }
 }
 
-fn gather_rows(cpu: &Cpu, width: usize, rows: &[u32], x: &[f32], y: &mut [f32]) {
-    assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
-    let y = Shared::new(y);
-    for_blocks(cpu, rows, |first, rows| {
-        // SAFETY: blocks of rows are disjoint.
-        let y = unsafe { y.part(first * width, rows.len() * width) };
-        for (&row, y) in rows.iter().zip(y.chunks_exact_mut(width)) {
-            let at = row as usize * width;
-            y.copy_from_slice(&x[at..at + width]);
-        }
-    });
-}
-
 pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: &mut [f32]) {
     assert!(rows.windows(2).all(|pair| pair[0] < pair[1]), "scattered rows ascend");
     assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
@@ -93,21 +84,12 @@ pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: 
         unsafe { x.part(from * width, (to - from) * width) }.fill(0.0);
     };
     clear(0, rows.first().map_or(end, |&row| row as usize));
-    for_blocks(cpu, rows, |first, block| {
-        for (i, &row) in block.iter().enumerate() {
-            let row = row as usize;
-            // SAFETY: ascending rows are distinct.
-            unsafe { x.part(row * width, width) }
-                .copy_from_slice(&y[(first + i) * width..][..width]);
-            clear(row + 1, rows.get(first + i + 1).map_or(end, |&next| next as usize));
-        }
-    });
-}
-
-fn for_blocks(cpu: &Cpu, rows: &[u32], work: impl Fn(usize, &[u32]) + Sync + Send) {
-    const ROWS: usize = 256;
     cpu.for_tasks(rows.len().div_ceil(ROWS), |task| {
-        let first = task * ROWS;
-        work(first, &rows[first..(first + ROWS).min(rows.len())]);
+        for i in task * ROWS..rows.len().min((task + 1) * ROWS) {
+            let row = rows[i] as usize;
+            // SAFETY: ascending rows are distinct.
+            unsafe { x.part(row * width, width) }.copy_from_slice(&y[i * width..][..width]);
+            clear(row + 1, rows.get(i + 1).map_or(end, |&next| next as usize));
+        }
     });
 }

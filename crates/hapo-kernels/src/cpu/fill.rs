@@ -152,10 +152,9 @@ kernel! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::Compute;
     use crate::cpu::CpuWeight;
     use crate::isa::multiplies_bf16;
-    use crate::number_format::NumberFormat;
+    use crate::number_format::{Compute, NumberFormat};
     use crate::weight::{Held, Matrix};
 
     /// Every form, from more rows than a thread takes at once, with panels and pairs that are not whole.

@@ -2,10 +2,8 @@
 
 use super::product::bf16;
 use super::product::kernel::panel_words;
-use crate::compute::Compute;
 use crate::device_caps::DeviceCaps;
-use crate::number_format::NumberFormat;
-use crate::shapes::MatShape;
+use crate::number_format::{Compute, NumberFormat};
 use crate::weight::Held;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,27 +46,11 @@ impl Form {
         if self == Self::Split { Self::Pairs } else { self }
     }
 
-    /// Numbers of the copy that a product keeps.
-    pub(crate) fn product_copy(self, shape: MatShape) -> usize {
+    /// Numbers of the copy that a product of `[rows, steps]` keeps.
+    pub(crate) fn product_copy(self, [rows, steps]: [usize; 2]) -> usize {
         match self {
             Self::F32 | Self::Panels => 0,
-            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.inputs),
-        }
-    }
-
-    /// The same of the gradient by the input.
-    pub(crate) fn input_grad_copy(self, shape: MatShape) -> usize {
-        match self {
-            Self::F32 | Self::Panels => 0,
-            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.outputs),
-        }
-    }
-
-    /// The same of the gradient by the weights, which knows no form.
-    pub(crate) fn weight_grad_copy(compute: Compute, shape: MatShape) -> usize {
-        match compute {
-            Compute::Bf16 => bf16::copied(shape.inputs, shape.rows),
-            _ => 0,
+            Self::Pairs | Self::Split => bf16::copied(rows, steps),
         }
     }
 }

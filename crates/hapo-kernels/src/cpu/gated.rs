@@ -10,13 +10,8 @@ const BLOCK: usize = 16 * 1024;
 
 pub(super) fn forward(cpu: &Cpu, f: Activation, gate: &[f32], up: &[f32], h: &mut [f32]) {
     assert!(gate.len() == h.len() && up.len() == h.len(), "equal shapes");
-    let len = h.len();
-    let h = Shared::new(h);
-    cpu.for_tasks(len.div_ceil(BLOCK), |task| {
-        let (first, n) = (task * BLOCK, BLOCK.min(len - task * BLOCK));
-        // SAFETY: blocks are disjoint.
-        let h = unsafe { h.part(first, n) };
-        let (gate, up) = (&gate[first..first + n], &up[first..first + n]);
+    cpu.for_blocks(h, BLOCK, |first, h| {
+        let [gate, up] = [gate, up].map(|it| &it[first..][..h.len()]);
         match f {
             Activation::Silu => times::<false>(gate, up, h),
             Activation::GeluTanh => times::<true>(gate, up, h),

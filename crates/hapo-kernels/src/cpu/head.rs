@@ -2,6 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
+use crate::device::{HeadGrad, HeadStats};
 use crate::lanes::{fma, kernel};
 use crate::row::{RowStats, exp_of, log_prob, row_stats};
 use crate::shapes::{HeadPart, HeadTarget};
@@ -41,14 +42,9 @@ fn for_rows(
     });
 }
 
-pub(super) fn forward(
-    cpu: &Cpu,
-    vocabulary: usize,
-    targets: &[HeadTarget],
-    part: HeadPart,
-    logits: &[f32],
-    stats: &mut [f32],
-) {
+pub(super) fn forward(cpu: &Cpu, it: HeadStats<Cpu>) {
+    let HeadStats { vocabulary, targets, part, logits, stats } = it;
+    let (logits, stats) = (logits.read(), stats.write());
     assert_eq!(logits.len(), part.rows * vocabulary, "logits are [rows, vocabulary]");
     assert_eq!(stats.len(), targets.len() * STATS, "stats are [targets, 6]");
     let rows = rows_of(targets, part);
@@ -77,15 +73,9 @@ pub(super) fn forward(
     });
 }
 
-pub(super) fn backward(
-    cpu: &Cpu,
-    vocabulary: usize,
-    targets: &[HeadTarget],
-    part: HeadPart,
-    stats: &[f32],
-    gradients: &[f32],
-    logits: &mut [f32],
-) {
+pub(super) fn backward(cpu: &Cpu, it: HeadGrad<Cpu>) {
+    let HeadGrad { vocabulary, targets, part, stats, gradients, logits } = it;
+    let (stats, gradients, logits) = (stats.read(), gradients.read(), logits.write());
     assert_eq!(logits.len(), part.rows * vocabulary, "logits are [rows, vocabulary]");
     let rows = rows_of(targets, part);
     let logits = Shared::new(logits);

@@ -6,33 +6,29 @@
 use std::borrow::Cow;
 
 use super::pool::Cpu;
-use super::product::f32::Start;
 use super::share::Shared;
+use crate::device::{RmsNorm, RmsNormGrad};
 use crate::lanes::{Lanes, fma, kernel};
 use crate::row::{LANES, reduce};
+use crate::shapes::Accumulate;
 
 const ROWS: usize = 64;
 
 /// What a norm multiplies by, `offset` + w.
-pub(super) fn factors(offset: f32, w: &[f32]) -> Cow<'_, [f32]> {
+fn factors(offset: f32, w: &[f32]) -> Cow<'_, [f32]> {
     if offset == 0.0 { w.into() } else { w.iter().map(|w| offset + w).collect() }
 }
 
-pub(super) fn rms_norm(
-    cpu: &Cpu,
-    eps: f32,
-    x: &[f32],
-    w: &[f32],
-    y: &mut [f32],
-    inverse_rms: &mut [f32],
-    residual: Option<&mut [f32]>,
-) {
+pub(super) fn rms_norm(cpu: &Cpu, it: RmsNorm<Cpu>) {
+    let RmsNorm { eps, offset, x, w, y, inverse_rms, residual } = it;
+    let (x, w, y, inverse_rms) =
+        (x.read(), &*factors(offset, w.read()), y.write(), inverse_rms.write());
     let (width, rows) = (w.len(), inverse_rms.len());
     assert!(x.len() == rows * width && y.len() == rows * width, "x and y are [rows, width]");
     let (y, inverse) = (Shared::new(y), Shared::new(inverse_rms));
     let residual = residual.map(|r| {
-        assert_eq!(r.len(), rows * width, "residual is [rows, width]");
-        Shared::new(r)
+        assert_eq!(r.len, rows * width, "residual is [rows, width]");
+        Shared::new(r.write())
     });
     // Heads are narrow rows: more of them make a task.
     let block = ROWS * (512 / width.clamp(1, 512)).max(1);
@@ -50,23 +46,17 @@ pub(super) fn rms_norm(
     });
 }
 
-pub(super) fn rms_norm_grad(
-    cpu: &Cpu,
-    x: &[f32],
-    w: &[f32],
-    inverse_rms: &[f32],
-    dy: &[f32],
-    start: &Start,
-    dx: &mut [f32],
-    dw: &mut [f32],
-) {
+pub(super) fn rms_norm_grad(cpu: &Cpu, it: RmsNormGrad<Cpu>) {
+    let RmsNormGrad { offset, x, w, inverse_rms, dy, onto, dx, dw } = it;
+    let (x, w, inverse_rms, dy) =
+        (x.read(), &*factors(offset, w.read()), inverse_rms.read(), dy.read());
+    let (dx, dw, add) = (dx.write(), dw.write(), matches!(onto, Accumulate::Existing));
     let (width, rows) = (w.len(), inverse_rms.len());
     assert!(
         x.len() == rows * width && dy.len() == x.len() && dx.len() == x.len(),
         "x, dy and dx are [rows, width]"
     );
     assert_eq!(dw.len(), width, "dw is [width]");
-    let add = matches!(start, Start::Existing);
     let dx = Shared::new(dx);
     let block = ROWS * (512 / width.clamp(1, 512)).max(1);
     let parts = cpu.map_tasks(rows.div_ceil(block), |task| {

@@ -8,9 +8,10 @@ use hapo_core::Refusal;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
-use crate::compute::Compute;
+use super::share::Shared;
 use crate::isa::multiplies_bf16;
 use crate::memory_counter::MemoryCounter;
+use crate::number_format::Compute;
 
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
@@ -88,6 +89,21 @@ impl Cpu {
         }
     }
 
+    /// Runs `work` on blocks of a slice, each with its first element.
+    pub(super) fn for_blocks(
+        &self,
+        x: &mut [f32],
+        block: usize,
+        work: impl Fn(usize, &mut [f32]) + Sync + Send,
+    ) {
+        let (len, x) = (x.len(), Shared::new(x));
+        self.for_tasks(len.div_ceil(block), |task| {
+            let first = task * block;
+            // SAFETY: blocks are disjoint.
+            work(first, unsafe { x.part(first, block.min(len - first)) });
+        });
+    }
+
     /// As [`Cpu::for_tasks`], results in task order.
     pub(super) fn map_tasks<R: Send>(
         &self,
@@ -100,9 +116,7 @@ impl Cpu {
             self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
         }
     }
-}
 
-impl Cpu {
     pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if self.serial { work() } else { self.pool.install(work) }
     }

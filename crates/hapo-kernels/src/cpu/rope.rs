@@ -1,7 +1,6 @@
 //! Rotary position embedding, in place; the gradient is the rotation back.
 
 use super::pool::Cpu;
-use super::share::Shared;
 use crate::lanes::{fma, kernel};
 use crate::shapes::AttentionShape;
 
@@ -24,13 +23,9 @@ pub(super) fn rope(
         width * rows == x.len() && width.is_multiple_of(shape.head_dim),
         "x is [positions, heads · head_dim]"
     );
-    let x = Shared::new(x);
-    cpu.for_tasks(rows.div_ceil(ROWS), |task| {
-        let first = task * ROWS;
-        for row in first..(first + ROWS).min(rows) {
-            let at = positions[row] as usize * shape.rotated;
-            // SAFETY: rows are disjoint.
-            let x = unsafe { x.part(row * width, width) };
+    cpu.for_blocks(x, ROWS * width, |first, x| {
+        for (position, x) in positions[first / width..].iter().zip(x.chunks_exact_mut(width)) {
+            let at = *position as usize * shape.rotated;
             rotate(&angles[at..at + shape.rotated], direction, shape.head_dim, x);
         }
     });

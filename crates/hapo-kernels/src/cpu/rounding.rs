@@ -12,25 +12,18 @@ use hapo_core::{RngCounter, RngStream};
 /// Elements of one counter.
 const ELEMENTS: usize = 8;
 
-/// The draws of an update's elements from one on.
+/// The draws of an update's elements.
 #[derive(Clone, Copy)]
 pub(super) struct Rounding {
     pub(super) seed: u64,
     pub(super) update: u64,
-    /// The element that it begins with.
-    pub(super) first: usize,
 }
 
 impl Rounding {
-    /// The same from a later element on.
-    pub(super) fn from(self, element: usize) -> Self {
-        Self { first: self.first + element, ..self }
-    }
-
-    /// A word for each element: 16 bits for the first moment, above them 16 for the second.
+    /// A word for each element from `first` on: 16 bits for the first moment, above them 16 for the second.
     #[inline(always)]
-    fn draws(self, to: &mut [u32]) {
-        let (mut counter, mut skipped) = (self.first / ELEMENTS, self.first % ELEMENTS);
+    fn draws(self, first: usize, to: &mut [u32]) {
+        let (mut counter, mut skipped) = (first / ELEMENTS, first % ELEMENTS);
         let mut rest = to;
         while !rest.is_empty() {
             let at =
@@ -54,16 +47,17 @@ pub(super) fn rounded(x: f32, draw: u32) -> u16 {
     ((bits + draw) >> 16) as u16
 }
 
-/// Both moments of at most `N` elements, rounded.
+/// Both moments of at most `N` elements from `first` on, rounded.
 #[inline(always)]
 pub(super) fn narrow<const N: usize>(
     rounding: Rounding,
+    first: usize,
     [m, v]: [&[f32]; 2],
     [to_m, to_v]: [&mut [u16]; 2],
 ) {
     let mut draws = [0; N];
     let draws = &mut draws[..to_m.len()];
-    rounding.draws(draws);
+    rounding.draws(first, draws);
     for ((to, x), draw) in to_m.iter_mut().zip(m).zip(&*draws) {
         *to = rounded(*x, draw & 0xffff);
     }

@@ -28,6 +28,37 @@ pub(super) enum Moments<'a> {
     Bf16 { moments: [Shared<'a, u16>; 2], rounding: Rounding },
 }
 
+impl Moments<'_> {
+    /// Hands over both moments of `n` elements, at most `N`, in f32, and keeps what they are then.
+    ///
+    /// # Safety
+    /// That of [`Shared::part`].
+    #[inline(always)]
+    unsafe fn with<const N: usize>(
+        self,
+        first: usize,
+        n: usize,
+        work: impl FnOnce(&mut [f32], &mut [f32]),
+    ) {
+        match self {
+            Self::F32(moments) => {
+                // SAFETY: the caller's promise; the moments are two buffers.
+                let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
+                work(m, v);
+            }
+            Self::Bf16 { moments, rounding } => {
+                // SAFETY: as above.
+                let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
+                let (mut wide_m, mut wide_v) = ([0.0_f32; N], [0.0_f32; N]);
+                widen(m, &mut wide_m);
+                widen(v, &mut wide_v);
+                work(&mut wide_m[..n], &mut wide_v[..n]);
+                narrow::<N>(rounding, first, [&wide_m, &wide_v], [m, v]);
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum Parameter<'a> {
     Flat(Shared<'a>),
@@ -84,7 +115,7 @@ pub(super) fn adamw<'a>(
                 let first = job.elements.start + block.start;
                 // SAFETY: blocks are disjoint.
                 let numbers = unsafe { numbers.part(block.start, block.len()) };
-                update_block(factors, &gradient[block], numbers, moments, first);
+                update(factors, &gradient[block], numbers, moments, first);
             }
             Parameter::Split { shape, words, tails } => {
                 let stride = pairs(shape[0]) * PANEL;
@@ -92,45 +123,11 @@ pub(super) fn adamw<'a>(
                     let words = Words { packed: words, tails, first, stride };
                     let g = rows.map(|(at, n)| &gradient[at..at + n]);
                     let rows = rows.map(|(at, n)| (job.elements.start + at, n));
-                    update_two_rows(factors, g, words, moments, rows);
+                    update_pairs(factors, g, words, moments, rows);
                 });
             }
         }
     });
-}
-
-/// A block of a flat parameter; `first` is its first element among all.
-fn update_block(f: AdamWFactors, g: &[f32], p: &mut [f32], moments: Moments, first: usize) {
-    let n = g.len();
-    match moments {
-        Moments::F32(moments) => {
-            // SAFETY: blocks are disjoint, and the moments are two buffers.
-            let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
-            update(f, g, p, m, v);
-        }
-        Moments::Bf16 { moments, rounding } => {
-            // SAFETY: as above.
-            let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
-            update_rounded(f, rounding.from(first), g, p, m, v);
-        }
-    }
-}
-
-/// A pair of rows of a band of a split matrix.
-fn update_two_rows(f: AdamWFactors, g: [&[f32]; 2], words: Words, moments: Moments, rows: Rows) {
-    match moments {
-        Moments::F32(moments) => {
-            // SAFETY: bands of panels are disjoint, and so are the rows of one.
-            let [m, v] = moments.map(|it| unsafe { parts(&it, rows) });
-            update_pairs(f, g, words, m, v);
-        }
-        Moments::Bf16 { moments, rounding } => {
-            // SAFETY: as above.
-            let [m, v] = moments.map(|it| unsafe { parts(&it, rows) });
-            let rounding = rows.map(|(at, _)| rounding.from(at));
-            update_pairs_rounded(f, rounding, g, words, m, v);
-        }
-    }
 }
 
 /// Hands over the first word of every pair of rows of a task, with the first element and the number of each row.
@@ -151,34 +148,13 @@ fn for_pairs([inputs, outputs]: [usize; 2], task: usize, mut work: impl FnMut(us
 }
 
 kernel! {
-    fn update<V>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
-        for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-            *p = updated::<V>(f, g, *p, m, v);
-        }
-    }
-}
-
-kernel! {
-    fn update_rounded<V>(
-        f: AdamWFactors,
-        rounding: Rounding,
-        g: &[f32],
-        p: &mut [f32],
-        m: &mut [u16],
-        v: &mut [u16],
-    ) {
+    /// A block of a flat parameter; `first` is its first element among all.
+    fn update<V>(f: AdamWFactors, g: &[f32], p: &mut [f32], moments: Moments, first: usize) {
         const PIECE: usize = 256;
-        let (mut wide_m, mut wide_v) = ([0.0_f32; PIECE], [0.0_f32; PIECE]);
-        let pieces = g.chunks(PIECE).zip(p.chunks_mut(PIECE));
-        for (piece, ((g, p), (m, v))) in
-            pieces.zip(m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE))).enumerate()
-        {
-            widen(m, &mut wide_m);
-            widen(v, &mut wide_v);
-            for (((&g, p), m), v) in g.iter().zip(p).zip(&mut wide_m).zip(&mut wide_v) {
-                *p = updated::<V>(f, g, *p, m, v);
-            }
-            narrow::<PIECE>(rounding.from(piece * PIECE), [&wide_m, &wide_v], [m, v]);
+        for (piece, (g, p)) in g.chunks(PIECE).zip(p.chunks_mut(PIECE)).enumerate() {
+            let at = first + piece * PIECE;
+            // SAFETY: blocks are disjoint.
+            unsafe { moments.with::<PIECE>(at, g.len(), |m, v| update_row::<V>(f, g, p, m, v)) };
         }
     }
 }
@@ -214,118 +190,45 @@ impl<'a> Words<'a> {
 /// The first element and the number of elements of two rows of a band of panels.
 type Rows = [(usize, usize); 2];
 
-/// Both rows of a buffer.
-///
-/// # Safety
-/// That of [`Shared::part`].
-unsafe fn parts<'a, T>(of: &Shared<'a, T>, rows: Rows) -> [&'a mut [T]; 2] {
-    // SAFETY: the caller's promise.
-    rows.map(|(at, n)| unsafe { of.part(at, n) })
-}
-
-/// The columns of a panel in a row of a band.
-#[inline(always)]
-fn columns<T>(row: &mut [T], panel: usize) -> &mut [T] {
-    let end = row.len().min((panel + 1) * PANEL);
-    &mut row[(panel * PANEL).min(end)..end]
-}
-
 kernel! {
     /// A pair of rows of a band of panels.
-    fn update_pairs<V>(
-        f: AdamWFactors,
-        g: [&[f32]; 2],
-        words: Words,
-        m: [&mut [f32]; 2],
-        v: [&mut [f32]; 2],
-    ) {
-        let (mut m, mut v) = (m, v);
-        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
-            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
-            let m = m.each_mut().map(|it| columns(it, panel));
-            let v = v.each_mut().map(|it| columns(it, panel));
-            update_panel::<V>(f, g, words.of(panel), m, v);
-        }
-    }
-}
-
-kernel! {
-    /// The same with moments in bf16.
-    fn update_pairs_rounded<V>(
-        f: AdamWFactors,
-        rounding: [Rounding; 2],
-        g: [&[f32]; 2],
-        words: Words,
-        m: [&mut [u16]; 2],
-        v: [&mut [u16]; 2],
-    ) {
-        let (mut m, mut v) = (m, v);
-        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
-            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
-            let m = m.each_mut().map(|it| columns(it, panel));
-            let v = v.each_mut().map(|it| columns(it, panel));
-            let (mut wide_m, mut wide_v) = ([[0.0_f32; PANEL]; 2], [[0.0_f32; PANEL]; 2]);
-            for odd in 0..2 {
-                widen(m[odd], &mut wide_m[odd]);
-                widen(v[odd], &mut wide_v[odd]);
+    fn update_pairs<V>(f: AdamWFactors, g: [&[f32]; 2], words: Words, moments: Moments, rows: Rows) {
+        for (panel, column) in (0..rows[0].1).step_by(PANEL).enumerate() {
+            let [packed, tails] = words.of(panel);
+            let (mut p, mut halves) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
+            for j in 0..PANEL {
+                [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
             }
-            let n = g.map(<[f32]>::len);
-            let [m0, m1] = &mut wide_m;
-            let [v0, v1] = &mut wide_v;
-            let rows_m = [&mut m0[..n[0]], &mut m1[..n[1]]];
-            let rows_v = [&mut v0[..n[0]], &mut v1[..n[1]]];
-            update_panel::<V>(f, g, words.of(panel), rows_m, rows_v);
-            for odd in 0..2 {
-                let rounding = rounding[odd].from(panel * PANEL);
-                let (m, v) = (&mut *m[odd], &mut *v[odd]);
-                narrow::<PANEL>(rounding, [&wide_m[odd], &wide_v[odd]], [m, v]);
+            for ((p, g), (first, n)) in p.iter_mut().zip(g).zip(rows) {
+                let at = column.min(n);
+                let g = &g[at..n.min(at + PANEL)];
+                let row = |m: &mut [f32], v: &mut [f32]| {
+                    // A whole row of a panel is most of them, and known to be as wide as the vectors.
+                    let (m_row, v_row) = (m.first_chunk_mut::<PANEL>(), v.first_chunk_mut::<PANEL>());
+                    if let (Some(g), Some(m), Some(v)) = (g.first_chunk::<PANEL>(), m_row, v_row) {
+                        update_row::<V>(f, g, p, m, v);
+                    } else {
+                        update_row::<V>(f, g, p, m, v);
+                    }
+                };
+                // SAFETY: bands of panels are disjoint, and so are the rows of one.
+                unsafe { moments.with::<PANEL>(first + at, g.len(), row) };
+            }
+            for j in 0..PANEL {
+                [halves[0][j], halves[1][j]] = split([p[0][j], p[1][j]]);
+            }
+            for j in 0..PANEL {
+                packed[j] = f32::from_bits(halves[0][j]);
+                tails[j] = f32::from_bits(halves[1][j]);
             }
         }
     }
 }
 
-/// A pair of rows of a panel.
 #[inline(always)]
-fn update_panel<V: Lanes>(
-    f: AdamWFactors,
-    g: [&[f32]; 2],
-    [packed, tails]: [&mut [f32]; 2],
-    m: [&mut [f32]; 2],
-    v: [&mut [f32]; 2],
-) {
-    let (mut p, mut words) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
-    for j in 0..PANEL {
-        [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
-    }
-    for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(m.into_iter().zip(v)) {
-        // A whole row of a panel is most of them, and known to be as wide as the vectors.
-        let whole =
-            (g.first_chunk::<PANEL>(), m.first_chunk_mut::<PANEL>(), v.first_chunk_mut::<PANEL>());
-        if let (Some(g), Some(m), Some(v)) = whole {
-            update_row::<V>(f, g, p, m, v);
-        } else {
-            update_row::<V>(f, g, p, m, v);
-        }
-    }
-    for j in 0..PANEL {
-        [words[0][j], words[1][j]] = split([p[0][j], p[1][j]]);
-    }
-    for j in 0..PANEL {
-        packed[j] = f32::from_bits(words[0][j]);
-        tails[j] = f32::from_bits(words[1][j]);
-    }
-}
-
-#[inline(always)]
-fn update_row<V: Lanes>(
-    f: AdamWFactors,
-    g: &[f32],
-    p: &mut [f32; PANEL],
-    m: &mut [f32],
-    v: &mut [f32],
-) {
-    for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-        *p = updated::<V>(f, *g, *p, m, v);
+fn update_row<V: Lanes>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+    for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
+        *p = updated::<V>(f, g, *p, m, v);
     }
 }
 

@@ -15,7 +15,6 @@ use super::convert::{halves, is_bf16, nearest};
 use super::fill::Filling;
 use super::form::Form;
 use super::pool::Cpu;
-use super::product::f32::Start;
 use super::product::kernel::{PANEL, Right};
 use super::product::{bf16, f32};
 use super::share::Shared;
@@ -24,7 +23,7 @@ use super::update::Parameter;
 use super::{embedding, split};
 use crate::device::Device;
 use crate::error::Result;
-use crate::shapes::{EmbeddingLayout, MatShape};
+use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
 use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
 
@@ -120,13 +119,13 @@ impl Matrix<Cpu> for CpuWeight {
 }
 
 impl CpuWeight {
-    /// `y = start + x · w`.
+    /// `y = onto + x · w`.
     pub(super) fn product(
         &self,
         cpu: &Cpu,
         shape: MatShape,
         x: &[f32],
-        start: Start,
+        onto: &Accumulate<CpuBuf>,
         y: &mut [f32],
     ) {
         self.check(shape);
@@ -142,19 +141,19 @@ impl CpuWeight {
             (Form::F32, Some(quick)) => panels(quick.as_slice()),
             (Form::Panels, _) => panels(numbers),
             (Form::Pairs | Form::Split, _) => {
-                return bf16::forward(cpu, shape, x, numbers, start, y);
+                return bf16::forward(cpu, shape, x, numbers, onto, y);
             }
         };
-        f32::forward(cpu, shape, x, right, start, y);
+        f32::forward(cpu, shape, x, right, onto, y);
     }
 
-    /// `dx = start + dy · wᵀ`.
+    /// `dx = onto + dy · wᵀ`.
     pub(super) fn input_grad(
         &self,
         cpu: &Cpu,
         shape: MatShape,
         dy: &[f32],
-        start: Start,
+        onto: &Accumulate<CpuBuf>,
         dx: &mut [f32],
     ) {
         self.check(shape);
@@ -163,12 +162,12 @@ impl CpuWeight {
             Form::F32 => Right::Numbers { data: numbers, step_stride: 1, column_stride: outputs },
             Form::Panels => Right::Turned { words: bytemuck::cast_slice(numbers), columns: inputs },
             Form::Pairs | Form::Split => {
-                return bf16::input_grad(cpu, shape, dy, numbers, start, dx);
+                return bf16::input_grad(cpu, shape, dy, numbers, onto, dx);
             }
         };
         // A product of the transposed matrix.
         let shape = MatShape { rows, inputs: outputs, outputs: inputs };
-        f32::forward(cpu, shape, dy, right, start, dx);
+        f32::forward(cpu, shape, dy, right, onto, dx);
     }
 
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
@@ -282,11 +281,10 @@ impl Packed {
     fn gather(self, cpu: &Cpu, tokens: &[u32], words: &[f32], x: &mut [f32]) {
         let (len, width) = (self.panel_words(), self.shape[0]);
         assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
-        let x = Shared::new(x);
-        cpu.for_tasks(tokens.len(), |row| {
-            let (panel, column) = (tokens[row] as usize / PANEL, tokens[row] as usize % PANEL);
-            // SAFETY: rows are disjoint.
-            for (i, x) in unsafe { x.part(row * width, width) }.iter_mut().enumerate() {
+        cpu.for_blocks(x, width, |first, x| {
+            let token = tokens[first / width] as usize;
+            let (panel, column) = (token / PANEL, token % PANEL);
+            for (i, x) in x.iter_mut().enumerate() {
                 let (at, upper) = self.place(i, column);
                 *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
             }

@@ -72,7 +72,6 @@ impl Config {
         }
     }
 
-    /// Checks that a rotary embedding's numbers agree with each other and with the width of a head.
     fn check_rope(&self, rope: &Rope) -> Result<(), Refusal> {
         let at_least_1 = |number: f64, place: &str| {
             if number.is_finite() && number >= 1.0 {

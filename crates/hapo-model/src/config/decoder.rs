@@ -14,7 +14,6 @@ pub struct Decoder {
     pub unit_offset: bool,
     pub activation: Activation,
     pub multipliers: Multipliers,
-    /// The rotary embeddings that layers choose from.
     pub ropes: Vec<Rope>,
     /// The kinds of the layers, in turn: as many as there are layers, or a number of them that repeats.
     pub layers: Vec<LayerKind>,
@@ -38,7 +37,6 @@ impl Decoder {
         }
     }
 
-    /// The same with one window for all layers.
     #[must_use]
     pub fn with_window(self, window: Option<usize>) -> Self {
         Self { layers: vec![LayerKind { window, rope: Some(0) }], ..self }
@@ -58,7 +56,6 @@ impl Decoder {
     }
 }
 
-/// What a norm of q and k spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
     /// Each head by itself.
@@ -67,7 +64,6 @@ pub enum QkNorm {
     Row,
 }
 
-/// Where the norms of a layer's two blocks stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norms {
     /// `x + block(norm(x))`.
@@ -95,13 +91,11 @@ impl Norms {
         }
     }
 
-    /// True if a block's output is normalised.
     pub(crate) fn are_after(self) -> bool {
         self != Self::Before
     }
 }
 
-/// Factors between the blocks of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Multipliers {
     pub embedding: f64,
@@ -146,7 +140,6 @@ impl Rope {
     }
 }
 
-/// `rope_type` of a rotary embedding, with its numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
     None,

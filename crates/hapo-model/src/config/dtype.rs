@@ -21,7 +21,6 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Bytes of a number.
     pub fn size(self) -> usize {
         if self == Self::F32 { 4 } else { 2 }
     }

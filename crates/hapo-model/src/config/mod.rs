@@ -36,10 +36,22 @@ pub struct Config {
     pub max_positions: usize,
     /// Ids that end a sequence, from `generation_config.json` where present, else `config.json`.
     pub eos: Vec<u32>,
-    /// Id of the beginning-of-sequence token, when the folder names one.
     pub bos: Option<u32>,
-    /// Id of the padding token, when the folder names one.
     pub pad: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    pub name: String,
+    /// Shape in the safetensors files; linear weights are `[out, in]`.
+    pub shape: Vec<usize>,
+}
+
+/// A tensor of a folder, and the decoder's tensors that its rows are, one below the other.
+#[derive(Clone, Debug)]
+pub(crate) struct FileTensor {
+    pub(crate) spec: TensorSpec,
+    pub(crate) parts: Vec<TensorSpec>,
 }
 
 impl Config {
@@ -52,18 +64,7 @@ impl Config {
             )
         })
     }
-}
 
-/// A tensor of the Hugging Face folder: its published name and shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
-    /// Name in the safetensors files.
-    pub name: String,
-    /// Shape in the safetensors files; linear weights are `[out, in]`.
-    pub shape: Vec<usize>,
-}
-
-impl Config {
     pub fn attention_shape(&self) -> AttentionShape {
         AttentionShape::new(self.heads, self.kv_heads, self.head_dim)
     }
@@ -125,16 +126,7 @@ impl Config {
         }
         all
     }
-}
 
-/// A tensor of a folder, and the decoder's tensors that its rows are, one below the other.
-#[derive(Clone, Debug)]
-pub(crate) struct FileTensor {
-    pub(crate) spec: TensorSpec,
-    pub(crate) parts: Vec<TensorSpec>,
-}
-
-impl Config {
     /// Every tensor as the folder has it: those of [`Config::tensors`], some of them in one.
     pub(crate) fn file_tensors(&self) -> Vec<FileTensor> {
         let mut all: Vec<FileTensor> = Vec::new();

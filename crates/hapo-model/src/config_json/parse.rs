@@ -64,7 +64,6 @@ pub(crate) fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
     }
 }
 
-/// The family that `architectures` names.
 fn family(fields: &mut HfConfig) -> Result<&'static Family, Refusal> {
     let names: Vec<&str> = FAMILIES.iter().map(|it| it.architecture).collect();
     let wanted = format!("a list of one of {}", names.join(", "));
@@ -82,7 +81,6 @@ fn family(fields: &mut HfConfig) -> Result<&'static Family, Refusal> {
     }
 }
 
-/// The sizes and special tokens around a decoder.
 fn shape(fields: &mut HfConfig, family: &Family, decoder: Decoder) -> Result<Config, Refusal> {
     let size = |value: Option<usize>, key| required(value, key, "a positive integer");
     let hidden = size(fields.hidden_size.take(), "hidden_size")?;

@@ -58,7 +58,6 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
     pretty(&fields)
 }
 
-/// The value of a key that some families write.
 fn value_of(key: &str, config: &Config) -> Value {
     let Decoder { multipliers, ropes, layers, .. } = &config.decoder;
     let all_layers = 0..config.layers;

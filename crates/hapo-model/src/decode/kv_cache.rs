@@ -8,6 +8,9 @@
 //! share memory, but are still read whole. When no page is free, a step fails with [`CacheFull`]; the
 //! caller decides which sequence waits.
 
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+
 use hapo_core::{Fault, Refusal};
 use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
@@ -22,17 +25,11 @@ pub fn kv_bytes_per_token(config: &Config, format: NumberFormat) -> u64 {
     (2 * format.bytes() * config.layers * config.attention_shape().kv_dim()) as u64
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PromptSlot {
-    index: usize,
-    generation: u64,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PromptSlot(u64);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SeqSlot {
-    pub(crate) index: usize,
-    generation: u64,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqSlot(u64);
 
 #[derive(Debug)]
 pub struct KvCache<D: Device> {
@@ -40,9 +37,10 @@ pub struct KvCache<D: Device> {
     layers: usize,
     format: NumberFormat,
     pages: Pages,
-    prompts: Vec<Option<Prompt>>,
-    sequences: Vec<Option<Sequence>>,
-    generation: u64,
+    prompts: BTreeMap<PromptSlot, Prompt>,
+    sequences: BTreeMap<SeqSlot, Sequence>,
+    /// Never given before.
+    next: (PromptSlot, SeqSlot),
     /// Buffers of the last prefill, and of the blocks of a decode step.
     pub(crate) prefill: Option<Workspace<D>>,
     pub(crate) blocks: Vec<Workspace<D>>,
@@ -50,7 +48,6 @@ pub struct KvCache<D: Device> {
 
 #[derive(Debug)]
 struct Prompt {
-    generation: u64,
     pages: Vec<u32>,
     len: usize,
     sequences: usize,
@@ -59,8 +56,7 @@ struct Prompt {
 
 #[derive(Debug)]
 struct Sequence {
-    generation: u64,
-    prompt: usize,
+    prompt: PromptSlot,
     pages: Vec<u32>,
     len: usize,
     longest: usize,
@@ -87,9 +83,9 @@ impl<D: Device> KvCache<D> {
             layers: model.config.layers,
             format,
             pages: Pages::new(pages),
-            prompts: Vec::new(),
-            sequences: Vec::new(),
-            generation: 0,
+            prompts: BTreeMap::new(),
+            sequences: BTreeMap::new(),
+            next: (PromptSlot(0), SeqSlot(0)),
             prefill: None,
             blocks: Vec::new(),
         })
@@ -122,34 +118,26 @@ impl<D: Device> KvCache<D> {
 
     /// A sequence that continues a prompt and may be fed up to `longest` tokens. It takes no page yet.
     pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, Refusal> {
-        self.prompt(prompt)?;
-        self.generation += 1;
-        let generation = self.generation;
-        let sequence =
-            Sequence { generation, prompt: prompt.index, pages: Vec::new(), len: 0, longest };
-        self.prompts[prompt.index].as_mut().expect("the prompt was just found").sequences += 1;
-        let index = first_free(&mut self.sequences, sequence);
-        Ok(SeqSlot { index, generation })
+        self.prompt(prompt)?.sequences += 1;
+        let slot = self.next.1;
+        self.next.1.0 += 1;
+        self.sequences.insert(slot, Sequence { prompt, pages: Vec::new(), len: 0, longest });
+        Ok(slot)
     }
 
     pub fn release(&mut self, sequence: SeqSlot) -> Result<(), Refusal> {
-        self.sequence(sequence)?;
-        let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
+        let gone =
+            self.sequences.remove(&sequence).ok_or_else(|| not_in_use("sequence", sequence.0))?;
         self.pages.give(&gone.pages);
-        if let Some(prompt) = &mut self.prompts[gone.prompt] {
-            prompt.sequences -= 1;
-        }
+        self.prompts.get_mut(&gone.prompt).expect("a prompt outlives its sequences").sequences -= 1;
         self.drop_prompt_if_unused(gone.prompt);
         Ok(())
     }
 
     /// Frees a prompt's pages, as soon as its last sequence is released.
     pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), Refusal> {
-        self.prompt(prompt)?;
-        if let Some(prompt) = &mut self.prompts[prompt.index] {
-            prompt.released = true;
-        }
-        self.drop_prompt_if_unused(prompt.index);
+        self.prompt(prompt)?.released = true;
+        self.drop_prompt_if_unused(prompt);
         Ok(())
     }
 
@@ -170,30 +158,25 @@ impl<D: Device> KvCache<D> {
 
     /// Tokens of one more page for every sequence that can grow into one.
     pub fn reserve(&self) -> usize {
-        let sequences = self.sequences.iter().flatten();
-        sequences.filter(|it| it.pages.len() * PAGE < it.longest).count() * PAGE
+        self.sequences.values().filter(|it| it.pages.len() * PAGE < it.longest).count() * PAGE
     }
 
-    fn drop_prompt_if_unused(&mut self, index: usize) {
-        if let Some(prompt) = self.prompts[index].take_if(|it| it.released && it.sequences == 0) {
-            self.pages.give(&prompt.pages);
+    fn drop_prompt_if_unused(&mut self, slot: PromptSlot) {
+        if let Entry::Occupied(it) = self.prompts.entry(slot)
+            && it.get().released
+            && it.get().sequences == 0
+        {
+            self.pages.give(&it.remove().pages);
         }
     }
 
-    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, Refusal> {
-        self.prompts
-            .get(slot.index)
-            .and_then(Option::as_ref)
-            .filter(|p| p.generation == slot.generation && !p.released)
-            .ok_or_else(|| not_in_use("prompt", slot.index))
+    fn prompt(&mut self, slot: PromptSlot) -> Result<&mut Prompt, Refusal> {
+        let found = self.prompts.get_mut(&slot).filter(|it| !it.released);
+        found.ok_or_else(|| not_in_use("prompt", slot.0))
     }
 
     fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, Refusal> {
-        self.sequences
-            .get(slot.index)
-            .and_then(Option::as_ref)
-            .filter(|s| s.generation == slot.generation)
-            .ok_or_else(|| not_in_use("sequence", slot.index))
+        self.sequences.get(&slot).ok_or_else(|| not_in_use("sequence", slot.0))
     }
 
     /// Pages for a prompt, shared ones included. With `at_once` the caller writes the others before anything reads
@@ -209,14 +192,13 @@ impl<D: Device> KvCache<D> {
         found.ok_or_else(|| CacheFull { needed, free, capacity }.into())
     }
 
-    /// A slot for a prompt whose pages are written.
     pub(crate) fn keep_prompt(&mut self, tokens: &[u32], pages: Vec<u32>) -> PromptSlot {
         self.pages.share(tokens, &pages);
-        self.generation += 1;
-        let generation = self.generation;
-        let prompt = Prompt { generation, pages, len: tokens.len(), sequences: 0, released: false };
-        let index = first_free(&mut self.prompts, prompt);
-        PromptSlot { index, generation }
+        let slot = self.next.0;
+        self.next.0.0 += 1;
+        let prompt = Prompt { pages, len: tokens.len(), sequences: 0, released: false };
+        self.prompts.insert(slot, prompt);
+        slot
     }
 
     pub(crate) fn give_pages(&mut self, pages: &[u32]) {
@@ -230,14 +212,13 @@ impl<D: Device> KvCache<D> {
         slots: impl Iterator<Item = SeqSlot> + Clone,
         n: usize,
     ) -> Result<StepRows, Refusal> {
-        let mut seen = vec![false; self.sequences.len()];
+        let mut seen = BTreeSet::new();
         let mut needed = 0;
         for slot in slots.clone() {
             let it = self.sequence(slot)?;
-            let wrong = |problem: String| {
-                Err(Refusal::bug(format!("sequence slot {} {problem}", slot.index)))
-            };
-            if std::mem::replace(&mut seen[slot.index], true) {
+            let wrong =
+                |problem: String| Err(Refusal::bug(format!("sequence slot {} {problem}", slot.0)));
+            if !seen.insert(slot) {
                 return wrong("appears twice in one step".to_owned());
             }
             if it.len + n > it.longest {
@@ -251,11 +232,11 @@ impl<D: Device> KvCache<D> {
         }
         let mut step = StepRows::default();
         for slot in slots {
-            let it = self.sequences[slot.index].as_mut().expect("the sequence was just found");
+            let it = self.sequences.get_mut(&slot).expect("the sequence was just found");
             while it.pages.len() * PAGE < it.len + n {
                 it.pages.push(self.pages.take().expect("free pages were counted"));
             }
-            let prompt = self.prompts[it.prompt].as_ref().expect("a prompt outlives its sequences");
+            let prompt = &self.prompts[&it.prompt];
             let first_page = step.pages.len() as u32;
             step.pages.extend(prompt.pages.iter().chain(&it.pages));
             for len in it.len..it.len + n {
@@ -269,7 +250,7 @@ impl<D: Device> KvCache<D> {
 
     pub(crate) fn advance(&mut self, slots: impl Iterator<Item = SeqSlot>, n: usize) {
         for slot in slots {
-            if let Some(it) = &mut self.sequences[slot.index] {
+            if let Some(it) = self.sequences.get_mut(&slot) {
                 it.len += n;
             }
         }
@@ -280,7 +261,6 @@ impl<D: Device> KvCache<D> {
     }
 }
 
-/// Where the tokens `first..` of a prompt go.
 pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
     tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
 }
@@ -301,16 +281,6 @@ impl From<CacheFull> for Refusal {
 }
 
 /// A slot that was released, or belongs to another cache.
-fn not_in_use(what: &str, index: usize) -> Refusal {
+fn not_in_use(what: &str, index: u64) -> Refusal {
     Refusal::bug(format!("{what} slot {index} is not in use"))
-}
-
-fn first_free<T>(items: &mut Vec<Option<T>>, item: T) -> usize {
-    if let Some(index) = items.iter().position(Option::is_none) {
-        items[index] = Some(item);
-        index
-    } else {
-        items.push(Some(item));
-        items.len() - 1
-    }
 }

@@ -80,7 +80,6 @@ impl Pages {
         }
     }
 
-    /// One user less of each page; those without one are free.
     pub(crate) fn give(&mut self, pages: &[u32]) {
         for &page in pages.iter().rev() {
             let users = &mut self.users[page as usize];

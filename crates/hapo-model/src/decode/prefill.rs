@@ -4,10 +4,11 @@
 //! the pieces.
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, Device, EmbeddingLayout, Numbers, SegmentRow};
+use hapo_kernels::{Attention, Buffer, CacheAppend, Device, EmbeddingLayout, Numbers, SegmentRow};
 
 use crate::batch::check_tokens;
 use crate::batch::too_long;
+use crate::layer::AttentionArgs;
 use crate::model::Model;
 
 use super::kv_cache::{KvCache, PromptSlot, cells};
@@ -132,26 +133,26 @@ impl<D: Device> KvCache<D> {
             device.copy(k, held.keys.at_mut(first + done * kv_dim, here));
             device.copy(v, held.values.at_mut(first + done * kv_dim, here));
             device.copy(q, held.q.at_mut(done * q_dim, rows * q_dim));
-            device.attention(
-                a.shape,
-                &segment,
-                [
+            device.attention(Attention {
+                shape: a.shape,
+                segments: &segment,
+                qkv: [
                     held.q.first(end * q_dim),
                     held.keys.at(first, end * kv_dim),
                     held.values.at(first, end * kv_dim),
                 ],
-                held.out.first_mut(end * q_dim),
-                held.log_sums.first_mut(end * shape.heads),
-            );
+                out: held.out.first_mut(end * q_dim),
+                log_sums: held.log_sums.first_mut(end * shape.heads),
+            });
             let out = held.out.at(done * q_dim, rows * q_dim);
-            device.copy(out, a.out.first_mut(rows * q_dim));
+            device.copy(out, a.out);
             let (at, len) = ((from - done) * kv_dim, (end - from) * kv_dim);
-            let new = [k, v].map(|it| it.part(at, len));
-            device.cache_append(shape, self.layer(index), &to, new, &mut self.buf);
+            let kv = [k, v].map(|it| it.part(at, len));
+            let (first, cache) = (self.layer(index), &mut self.buf);
+            device.cache_append(CacheAppend { shape, first, cells: &to, kv, cache });
         });
     }
 
-    /// The workspace of the last prompts if it is large enough, else a larger one.
     pub(crate) fn prefill_workspace(
         &mut self,
         model: &Model<D>,
@@ -201,7 +202,6 @@ impl<D: Device> KvCache<D> {
         Ok(Prefill { slots, logits })
     }
 
-    /// Takes pages for each prompt and reads the prompts, a few at a time.
     fn prefill_into(
         &mut self,
         model: &Model<D>,
@@ -267,16 +267,15 @@ impl<D: Device> KvCache<D> {
         let tokens = TokenRows::new(device, &tokens, &positions);
         let segments = device.table(&segments);
         let last_rows = device.table(&last_rows);
-        let shape = model.config.attention_shape();
-        let (hidden, kv_dim) = (model.config.hidden, shape.kv_dim());
+        let (hidden, kv_dim) = (model.config.hidden, model.config.attention_shape().kv_dim());
         device.enter(|| {
             work.run(model, device, &tokens, |index, device, a| {
-                let out = a.out.first_mut(rows * shape.q_dim());
-                let log_sums = a.log_sums.first_mut(rows * shape.heads);
-                device.attention(a.shape, &segments, a.qkv, out, log_sums);
-                for (first, n, cells) in &to {
-                    let new = [a.qkv[1], a.qkv[2]].map(|it| it.part(first * kv_dim, n * kv_dim));
-                    device.cache_append(shape, self.layer(index), cells, new, &mut self.buf);
+                let AttentionArgs { shape, qkv, out, log_sums } = a;
+                device.attention(Attention { shape, segments: &segments, qkv, out, log_sums });
+                for (row, n, cells) in &to {
+                    let kv = [qkv[1], qkv[2]].map(|it| it.part(row * kv_dim, n * kv_dim));
+                    let (first, cache) = (self.layer(index), &mut self.buf);
+                    device.cache_append(CacheAppend { shape, first, cells, kv, cache });
                 }
             });
             let x = work.x[0].first(rows * hidden);

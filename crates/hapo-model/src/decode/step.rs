@@ -6,10 +6,14 @@
 use std::borrow::Cow;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, NO_CELL};
+use hapo_kernels::{
+    AttentionDecode, Buffer, CacheAppend, CacheLayer, CacheRow, Device, DrawRow, DrawnToken,
+    NO_CELL,
+};
 
 use crate::batch::check_tokens;
 use crate::batch::too_long;
+use crate::layer::AttentionArgs;
 use crate::model::Model;
 
 use super::kv_cache::{KvCache, SeqSlot, StepRows};
@@ -22,7 +26,6 @@ struct Task<'a, D: Device> {
     work: &'a mut Workspace<D>,
     rows: &'a [CacheRow],
     tokens: &'a [u32],
-    /// How the next token of each row is drawn, where it is.
     wanted: &'a [Option<DrawRow>],
     next: &'a mut [NextToken],
     cache: &'a D::Buf,
@@ -131,18 +134,19 @@ impl<D: Device> KvCache<D> {
         tokens: &[u32],
     ) -> Result<(), Refusal> {
         let (n, device) = (tokens.len(), &model.device);
-        let shape = model.config.attention_shape();
         let step = self.rows_of(model, std::iter::once(slot), n)?;
         let mut work = self.prefill_workspace(model, n, 1)?;
         let tokens = TokenRows::new(device, tokens, &positions_of(&step.rows));
-        let (rows, pages) = (device.table(&step.rows), device.table(&step.pages));
-        let cells = device.table(&step.cells);
+        let (rows, pages) = (&device.table(&step.rows), &device.table(&step.pages));
+        let cells = &device.table(&step.cells);
         device.enter(|| {
             work.run(model, device, &tokens, |index, device, a| {
-                let at = self.layer(index);
-                device.cache_append(shape, at, &cells, [a.qkv[1], a.qkv[2]], &mut self.buf);
-                let out = a.out.first_mut(n * shape.q_dim());
-                device.attention_decode(a.shape, at, &rows, &pages, &self.buf, a.qkv, out);
+                let AttentionArgs { shape, qkv, out, .. } = a;
+                let (layer, cache, kv) = (self.layer(index), &mut self.buf, [qkv[1], qkv[2]]);
+                device.cache_append(CacheAppend { shape, first: layer, cells, kv, cache });
+                let cache = &self.buf;
+                let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
+                device.attention_decode(it);
             });
         });
         self.prefill = Some(work);
@@ -180,7 +184,8 @@ impl<D: Device> KvCache<D> {
             let all = model.config.layers * n * shape.kv_dim();
             let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
             let cells = model.device.table(&padded(cells, n, NO_CELL));
-            model.device.cache_append(shape, first, &cells, [k, v], &mut self.buf);
+            let (kv, cache) = ([k, v], &mut self.buf);
+            model.device.cache_append(CacheAppend { shape, first, cells: &cells, kv, cache });
         }
     }
 }
@@ -212,18 +217,20 @@ fn reserve_blocks<D: Device>(
 impl<D: Device> Task<'_, D> {
     /// Runs the block on a device's handle; then draws tokens of ids below `usable`.
     fn run(&mut self, model: &Model<D>, device: &D, usable: usize) {
-        let Task { work, rows, tokens, wanted, next, cache, pages } = self;
+        let &mut Task { ref mut work, rows, tokens, wanted, ref mut next, cache, pages } = self;
         let config = &model.config;
         let n = device.caps().decoded_rows(rows.len());
         let (rows, tokens) = (padded(rows, n, rows[0]), padded(tokens, n, tokens[0]));
         let tokens = TokenRows::new(device, &tokens, &positions_of(&rows));
-        let rows = device.table(&rows);
+        let rows = &device.table(&rows);
         device.enter(|| {
             device.repeated(|| {
                 work.run(model, device, &tokens, |index, device, a| {
-                    let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
-                    let out = a.out.first_mut(n * a.shape.q_dim());
-                    device.attention_decode(a.shape, at, &rows, pages, cache, a.qkv, out);
+                    let AttentionArgs { shape, qkv, out, .. } = a;
+                    let (count, format) = (config.layers, model.kv_format());
+                    let layer = CacheLayer { index, count, format };
+                    let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
+                    device.attention_decode(it);
                 });
                 let all = n * config.hidden;
                 device.copy(work.x[0].first(all), work.last.first_mut(all));
@@ -250,7 +257,6 @@ impl<D: Device> Task<'_, D> {
     }
 }
 
-/// Items of rows, with others behind them up to `n`.
 fn padded<T: Copy>(items: &[T], n: usize, with: T) -> Cow<'_, [T]> {
     if items.len() == n {
         return Cow::Borrowed(items);

@@ -45,7 +45,6 @@ pub(super) struct BlockRows {
 
 #[derive(Debug)]
 pub(crate) struct Workspace<D: Device> {
-    /// The adapter's, or 0.
     pub(super) rank: usize,
     pub(crate) rows: usize,
     pub(crate) head_rows: usize,
@@ -118,7 +117,6 @@ impl<D: Device> Workspace<D> {
     }
 }
 
-/// Tokens and their positions.
 pub(super) struct TokenRows<D: Device> {
     n: usize,
     tokens: D::Table<u32>,

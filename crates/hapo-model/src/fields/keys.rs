@@ -44,7 +44,6 @@ const FIXED: &[Fixed] = &[
     ("pruned_heads", "{}"),
 ];
 
-/// A row of [`FIXED`].
 pub(crate) type Fixed = (&'static str, &'static str);
 
 /// Dropouts of the families: refused unless they are 0.
@@ -123,14 +122,12 @@ fn is_equal(json: &str, value: &Value) -> bool {
     }
 }
 
-/// True if a key of experts says that there are none.
 fn is_none(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
         || *value == Value::Bool(false)
         || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// True if an unknown key may change a decoder's result.
 fn speaks_of_the_decoder(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     let words = lower.split(|it: char| !it.is_ascii_alphabetic());

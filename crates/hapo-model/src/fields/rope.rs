@@ -100,7 +100,6 @@ impl HfConfig {
 }
 
 impl HfRope {
-    /// `place` is the prefix of its keys.
     fn read(mut self, place: &str, beside: Beside) -> Result<Rope, Refusal> {
         let (theta, share) = (self.rope_theta.take(), self.partial_rotary_factor.take());
         let theta = match (beside.theta, theta) {

@@ -31,9 +31,7 @@ use crate::param_layout::Projection;
 use crate::text::chat::chat_files;
 use crate::text::tokenizer::Tokenizer;
 
-/// Key of the base's fingerprint in the metadata of the weights.
 const BASE: &str = "base_fingerprint";
-/// Key of the folder that the base was read from.
 const BASE_FOLDER: &str = "base_folder";
 
 /// A PEFT folder whose configuration and header have been read.
@@ -50,7 +48,6 @@ pub struct AdapterFolder {
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterNote<'a> {
     pub base: &'a str,
-    /// The folder that it was read from.
     pub folder: &'a str,
     /// Its fingerprint ([`crate::LoadedModel::fingerprint`]).
     pub fingerprint: &'a str,
@@ -67,7 +64,6 @@ pub fn open_adapter(dir: &Path) -> Result<AdapterFolder, Refusal> {
     Ok(AdapterFolder { dir: dir.to_owned(), shape, base, file })
 }
 
-/// `adapter_config.json`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PeftConfig {
@@ -262,7 +258,6 @@ impl AdapterFolder {
         Ok(Some([self.tensor(&name("A"))?, self.tensor(&name("B"))?]))
     }
 
-    /// A tensor as f32, row by row; it was checked to be there.
     fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let entry = &self.file.tensors[name];
         let stored = entry.stored(0, 1).expect("the format was checked");
@@ -301,7 +296,6 @@ pub fn write_adapter<D: Device>(
     Ok(written)
 }
 
-/// The fields that PEFT of any version reads.
 fn config_json(shape: &LoraShape, base: &str) -> Value {
     let targets: Vec<&str> = shape.targets.iter().map(|it| it.name()).collect();
     let whole = shape.alpha.fract() == 0.0 && shape.alpha.abs() < 1e9;

@@ -110,7 +110,6 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// SHA-256 of numbers, as little-endian bytes.
 fn hash_of(values: &[f32]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in values.chunks(1 << 16) {

@@ -134,7 +134,6 @@ impl Fingerprint {
         self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
     }
 
-    /// Adds a tensor by [`Self::sampled`].
     pub(super) fn add_sampled(&mut self, spec: &TensorSpec, sampled: &[f32]) {
         self.add_bytes(spec.name.as_bytes());
         for size in &spec.shape {
@@ -205,9 +204,15 @@ impl ModelFolder {
             .expect("the list of formats is not empty")
     }
 
-    /// As [`read_tokenizer_files`].
     pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         read_tokenizer_files(&self.dir)
+    }
+
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
+    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
+    /// folder has none, as base models often do.
+    pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
+        chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }
 }
 
@@ -232,15 +237,6 @@ pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
     match Gguf::open(dir)? {
         Some(gguf) => gguf.chat_files(),
         None => read_tokenizer_files(dir),
-    }
-}
-
-impl ModelFolder {
-    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
-    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
-    /// folder has none, as base models often do.
-    pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
-        chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }
 }
 
@@ -319,7 +315,8 @@ fn locate(
             TensorSpec { name: HEAD.to_owned(), shape: vec![config.vocab_size, config.hidden] };
         accept(&files[i], i, &head)?;
     }
-    match owners.iter().find(|(name, _)| !is_rotary_buffer(name)) {
+    let is_rotary = |it: &str| it.starts_with("model.") && it.ends_with("rotary_emb.inv_freq");
+    match owners.iter().find(|(name, _)| !is_rotary(name)) {
         None => Ok(located),
         Some((name, i)) => {
             let got = format!("one of shape {:?}", files[*i].tensors[*name].shape);
@@ -331,7 +328,6 @@ fn locate(
     }
 }
 
-/// Checks one tensor of a header against its shape in the configuration.
 fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Refusal> {
     let entry = &file.tensors[&spec.name];
     let refuse = |expected: String, got: &str, hint| {
@@ -348,10 +344,6 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
         return refuse(format!("shape {:?}", spec.shape), &format!("{:?}", entry.shape), hint);
     }
     Ok(stored)
-}
-
-fn is_rotary_buffer(name: &str) -> bool {
-    name.starts_with("model.") && name.ends_with("rotary_emb.inv_freq")
 }
 
 /// The head of a tied model, when the folder carries one, must be the embedding.

@@ -59,7 +59,6 @@ impl Entry {
 }
 
 impl Stored {
-    /// Reads the tensor into `values`, row by row.
     pub(super) fn read(&self, file: &WeightFile, values: &mut Vec<f32>) -> Result<(), Refusal> {
         self.read_rows(file, 0..1, 1, values)
     }
@@ -72,7 +71,6 @@ impl Stored {
         of: usize,
         values: &mut Vec<f32>,
     ) -> Result<(), Refusal> {
-        /// Numbers read at a time.
         const PIECE: usize = 1 << 16;
         let (numbers, bytes) = self.encoding.block();
         let (numbers, bytes) = (numbers as usize, bytes as usize);
@@ -87,7 +85,7 @@ impl Stored {
             file.read_at(start, read)?;
             self.encoding.decode(read, values);
         }
-        self.change.undo(values, self.columns);
+        self.change.apply(values, self.columns, -1.0);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
             for it in values.iter_mut() {
                 *it = nearest_bf16(*it);

@@ -97,7 +97,6 @@ pub fn write(
     Ok(written)
 }
 
-/// Writes the files that go with weights, and `generation_config.json`.
 pub(super) fn write_companions(
     dir: &Path,
     config: &Config,
@@ -144,7 +143,7 @@ pub fn write_gguf(
             };
             let columns = it.spec.shape.get(1).copied().unwrap_or(1);
             require_writable(path, &it.spec, it.dtype, &values).map_err(io::Error::other)?;
-            it.change.apply(&mut values, columns);
+            it.change.apply(&mut values, columns, 1.0);
             dtype::encode(it.dtype, &values, &mut bytes);
             bytes.resize(it.padded(), 0);
             out.write_all(&bytes)?;
@@ -267,7 +266,6 @@ fn header_bytes(specs: &[TensorSpec], dtype: Dtype, notes: &[(&str, &str)]) -> V
     header
 }
 
-/// Checks that a tensor's values are as many as its shape says and have a nearest finite number.
 fn require_writable(
     path: &Path,
     spec: &TensorSpec,

@@ -60,7 +60,6 @@ pub(super) const KEYS: [(&str, &str); 16] = [
     ("rope.scaling.original_context_length", "original_max_position_embeddings"),
 ];
 
-/// Keys that follow from others.
 const IGNORED: [&str; 2] = ["vocab_size", "rope.scaling.finetuned"];
 
 /// Special tokens that llama.cpp ends an answer at, whatever the keys say.
@@ -275,7 +274,6 @@ fn format_of(gguf: &Gguf) -> Dtype {
     first.filter(|_| formats.all(|it| it == first)).unwrap_or(Dtype::Bf16)
 }
 
-/// The file's name of a folder's tensor.
 pub(super) fn name(config: &Config, ours: &str) -> String {
     let (module, kind) = ours.rsplit_once('.').expect("a tensor of a module");
     let in_layer = module.strip_prefix("model.layers.").and_then(|it| it.split_once('.'));

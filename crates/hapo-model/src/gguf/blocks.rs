@@ -61,7 +61,6 @@ impl Encoding {
         FORMATS.iter().find(|it| it.0 == self).expect("every format has a row")
     }
 
-    /// Its number in `ggml_type`.
     pub(super) fn number(self) -> u32 {
         self.row().1
     }
@@ -73,7 +72,6 @@ impl Encoding {
         }
     }
 
-    /// Numbers and bytes of a block.
     pub(crate) fn block(self) -> (u64, u64) {
         self.row().2
     }

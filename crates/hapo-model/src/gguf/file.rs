@@ -26,7 +26,6 @@ pub(crate) struct Gguf {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
     pub(super) keys: Map<String, Json>,
-    /// By the file's names.
     pub(super) tensors: BTreeMap<String, Entry>,
 }
 
@@ -94,7 +93,6 @@ impl Gguf {
         value.map_err(|other| self.refuse(key, expected, &shown(other)))
     }
 
-    /// The numbers of a plain tensor.
     pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, Refusal> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let (mut bytes, mut values) = (vec![0; tensor.end - tensor.start], Vec::new());
@@ -162,7 +160,6 @@ struct Cursor<'a> {
     path: &'a Path,
     bytes: &'a [u8],
     at: usize,
-    /// How many were read.
     values: u32,
 }
 

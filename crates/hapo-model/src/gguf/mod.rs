@@ -21,7 +21,7 @@ use hapo_core::{Refusal, found_at};
 use crate::config::Config;
 use crate::config_json::{self, ParsedConfig};
 use crate::fields::from_value;
-use crate::files::{Companions, in_file, io, refused};
+use crate::files::{in_file, io, refused};
 use architecture::Architecture;
 
 pub(crate) use blocks::Encoding;
@@ -54,21 +54,10 @@ pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
 }
 
 impl Gguf {
-    /// As [`read_config`](crate::folder::read_config).
     pub(crate) fn config(&self) -> Result<ParsedConfig, Refusal> {
         let fields = Architecture::of(self)?.fields(self)?;
         (from_value(&fields).and_then(config_json::read))
             .map_err(|refusal| in_file(&self.path, refusal))
-    }
-
-    /// As [`read_tokenizer_files`](crate::folder::read_tokenizer_files).
-    pub(crate) fn tokenizer_files(&self) -> Result<Companions, Refusal> {
-        tokens::files(self)
-    }
-
-    /// The same without the tokenizer.
-    pub(crate) fn chat_files(&self) -> Result<Companions, Refusal> {
-        tokens::chat_files(self)
     }
 
     /// The tensors under the names that they have in a folder, or under their own where they have none there.
@@ -107,7 +96,6 @@ pub(crate) enum Change {
     None,
     /// In each head of as many rows, the two halves are interleaved.
     Interleaved(usize),
-    /// 1 is added.
     PlusOne,
 }
 
@@ -120,18 +108,8 @@ impl Change {
         }
     }
 
-    /// Makes a folder's numbers of those of the file.
-    pub(crate) fn undo(self, values: &mut [f32], columns: usize) {
-        self.make(values, columns, -1.0);
-    }
-
-    /// Makes the file's numbers of those of a folder.
-    pub(crate) fn apply(self, values: &mut [f32], columns: usize) {
-        self.make(values, columns, 1.0);
-    }
-
-    /// `sign` is 1 for those of the file, and −1 for a folder's.
-    fn make(self, values: &mut [f32], columns: usize, sign: f32) {
+    /// Makes the file's numbers of a folder's where `sign` is 1, and a folder's of the file's where it is −1.
+    pub(crate) fn apply(self, values: &mut [f32], columns: usize, sign: f32) {
         let rows = match self {
             Self::None => return,
             Self::PlusOne => return values.iter_mut().for_each(|it| *it += sign),

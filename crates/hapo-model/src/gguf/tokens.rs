@@ -31,59 +31,60 @@ pub(super) const SPACE: &str = "\u{2581}";
 
 struct Tokens<'a> {
     texts: Vec<&'a str>,
-    /// See [`NORMAL`].
     kinds: Vec<i32>,
     ids: HashMap<String, usize>,
 }
 
-/// Name and bytes of the tokenizer's files, as they would be in a folder.
-pub(super) fn files(gguf: &Gguf) -> Result<Companions, Refusal> {
-    let tokens = Tokens::read(gguf)?;
-    let model = gguf.get("tokenizer.ggml.model", "a text")?.unwrap_or("nothing");
-    let mut whole = match model {
-        "gpt2" => byte_level(gguf, &tokens)?,
-        "llama" => sentence_piece(gguf, &tokens)?,
-        other => return Err(gguf.refuse("tokenizer.ggml.model", "gpt2 or llama", other)),
-    };
-    let is_first = flag(gguf, "add_bos_token")?
-        .unwrap_or_else(|| model == "llama" || whole["model"]["ignore_merges"] == true);
-    if let Some((id, bos)) = special(gguf, &tokens.texts, "bos")?.filter(|_| is_first) {
-        let (first, text) = (
-            json!({"SpecialToken": {"id": bos, "type_id": 0}}),
-            json!({"Sequence": {"id": "A", "type_id": 0}}),
-        );
-        let second = json!({"Sequence": {"id": "B", "type_id": 1}});
-        whole["post_processor"] = json!({
-            "type": "TemplateProcessing", "single": [first, text], "pair": [first, text, second],
-            "special_tokens": {bos: {"id": bos, "ids": [id], "tokens": [bos]}},
-        });
-    }
-    let mut files = vec![("tokenizer.json", whole.to_string().into_bytes())];
-    files.extend(chat_files(gguf)?);
-    Ok(files)
-}
-
-/// The same without the tokenizer: its settings and the chat template.
-pub(super) fn chat_files(gguf: &Gguf) -> Result<Companions, Refusal> {
-    let texts = texts(gguf)?;
-    let mut config = json!({
-        "clean_up_tokenization_spaces": false, "tokenizer_class": "PreTrainedTokenizerFast",
-    });
-    for (key, field) in [
-        ("bos", "bos_token"),
-        ("eos", "eos_token"),
-        ("unknown", "unk_token"),
-        ("padding", "pad_token"),
-    ] {
-        if let Some((_, text)) = special(gguf, &texts, key)? {
-            config[field] = json!(text);
+impl Gguf {
+    /// Name and bytes of the tokenizer's files, as they would be in a folder.
+    pub(crate) fn tokenizer_files(&self) -> Result<Companions, Refusal> {
+        let tokens = Tokens::read(self)?;
+        let model = self.get("tokenizer.ggml.model", "a text")?.unwrap_or("nothing");
+        let mut whole = match model {
+            "gpt2" => byte_level(self, &tokens)?,
+            "llama" => sentence_piece(self, &tokens)?,
+            other => return Err(self.refuse("tokenizer.ggml.model", "gpt2 or llama", other)),
+        };
+        let is_first = flag(self, "add_bos_token")?
+            .unwrap_or_else(|| model == "llama" || whole["model"]["ignore_merges"] == true);
+        if let Some((id, bos)) = special(self, &tokens.texts, "bos")?.filter(|_| is_first) {
+            let (first, text) = (
+                json!({"SpecialToken": {"id": bos, "type_id": 0}}),
+                json!({"Sequence": {"id": "A", "type_id": 0}}),
+            );
+            let second = json!({"Sequence": {"id": "B", "type_id": 1}});
+            whole["post_processor"] = json!({
+                "type": "TemplateProcessing", "single": [first, text], "pair": [first, text, second],
+                "special_tokens": {bos: {"id": bos, "ids": [id], "tokens": [bos]}},
+            });
         }
+        let mut files = vec![("tokenizer.json", whole.to_string().into_bytes())];
+        files.extend(self.chat_files()?);
+        Ok(files)
     }
-    let mut files = vec![("tokenizer_config.json", config.to_string().into_bytes())];
-    if let Some(template) = gguf.get::<&str>("tokenizer.chat_template", "a text")? {
-        files.push(("chat_template.jinja", template.as_bytes().to_vec()));
+
+    /// The same without the tokenizer: its settings and the chat template.
+    pub(crate) fn chat_files(&self) -> Result<Companions, Refusal> {
+        let texts = texts(self)?;
+        let mut config = json!({
+            "clean_up_tokenization_spaces": false, "tokenizer_class": "PreTrainedTokenizerFast",
+        });
+        for (key, field) in [
+            ("bos", "bos_token"),
+            ("eos", "eos_token"),
+            ("unknown", "unk_token"),
+            ("padding", "pad_token"),
+        ] {
+            if let Some((_, text)) = special(self, &texts, key)? {
+                config[field] = json!(text);
+            }
+        }
+        let mut files = vec![("tokenizer_config.json", config.to_string().into_bytes())];
+        if let Some(template) = self.get::<&str>("tokenizer.chat_template", "a text")? {
+            files.push(("chat_template.jinja", template.as_bytes().to_vec()));
+        }
+        Ok(files)
     }
-    Ok(files)
 }
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -97,7 +98,6 @@ fn flag(gguf: &Gguf, name: &str) -> Result<Option<bool>, Refusal> {
     gguf.get(&format!("tokenizer.ggml.{name}"), "true or false")
 }
 
-/// A special token's id and text.
 fn special<'a>(
     gguf: &Gguf,
     texts: &[&'a str],
@@ -157,7 +157,6 @@ fn is_spaces(text: &str) -> bool {
     text.chars().all(|it| it == ' ' || SPACE.contains(it))
 }
 
-/// A list with a value for each of `n` tokens.
 fn of_tokens<'a, T: Deserialize<'a>>(
     gguf: &'a Gguf,
     name: &str,

@@ -10,7 +10,6 @@ use super::tokens::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED,
 use crate::config::Config;
 use crate::files::{excerpt, refused};
 
-/// Keys with their values, in the order of the file.
 pub(super) type Keys = Vec<(String, Json)>;
 
 pub(super) fn keys(

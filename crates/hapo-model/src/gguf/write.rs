@@ -112,7 +112,6 @@ pub(crate) fn header(
     Ok(Header { bytes, tensors })
 }
 
-/// `gguf_type` of a value.
 fn kind(value: &Json) -> u32 {
     match value {
         Json::Bool(_) => 7,
@@ -144,7 +143,6 @@ fn put(to: &mut Vec<u8>, value: &Json) {
     }
 }
 
-/// The fields of `config.json` under the architecture's keys.
 fn fields(architecture: Architecture, config: &Config, has_window: bool) -> Keys {
     let text = render(config, Dtype::F32);
     let fields: Map<String, Json> = serde_json::from_str(&text).expect("an object was written");

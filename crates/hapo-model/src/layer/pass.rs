@@ -8,7 +8,8 @@
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
 use hapo_kernels::{
-    Accumulate, AttentionShape, Buffer, Device, Heads, NumberFormat, SegmentRow, Span, SpanMut,
+    Accumulate, AttentionGrad, AttentionShape, Buffer, Device, Heads, NumberFormat, RmsNorm,
+    RmsNormGrad, Rotation, SegmentRow, Span, SpanMut,
 };
 
 use super::saved::{LayerActivations, LayerGradients, NormInput, Scratch};
@@ -22,7 +23,6 @@ pub(crate) struct LayerPass<'a, D: Device> {
     shape: AttentionShape,
     /// Is `None` where heads are not turned.
     angles: Option<Span<'a, D::Buf>>,
-    /// The part of the device that runs it.
     pub(crate) device: &'a D,
     pub(crate) rows: usize,
     pub(crate) positions: &'a D::Table<u32>,
@@ -35,8 +35,8 @@ pub(crate) struct LayerPass<'a, D: Device> {
 pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) shape: AttentionShape,
     pub(crate) qkv: [Span<'a, D::Buf>; 3],
-    pub(crate) out: &'a mut D::Buf,
-    pub(crate) log_sums: &'a mut D::Buf,
+    pub(crate) out: SpanMut<'a, D::Buf>,
+    pub(crate) log_sums: SpanMut<'a, D::Buf>,
 }
 
 pub(crate) struct BackwardPass<'a, D: Device> {
@@ -44,7 +44,6 @@ pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) mlp_hidden: &'a mut D::Buf,
 }
 
-/// Where a block's output goes before it is added.
 struct Exit<'a, D: Device> {
     /// The norm after it, and its saved input.
     norm: Option<(&'a Vector<D>, &'a mut NormInput<D>)>,
@@ -133,8 +132,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
                     saved.k.at(kv_at, kv_len),
                     saved.v.at(kv_at, kv_len),
                 ],
-                out: &mut saved.attn_out,
-                log_sums: &mut saved.log_sums,
+                out: saved.attn_out.first_mut(rows * q_dim),
+                log_sums: saved.log_sums.first_mut(rows * c.heads),
             },
         );
         let Scratch { low, block, .. } = scratch;
@@ -190,9 +189,9 @@ impl<'a, D: Device> LayerPass<'a, D> {
         inverse: &mut D::Buf,
         residual: Option<SpanMut<'_, D::Buf>>,
     ) {
-        let inverse = inverse.first_mut(x.len / norm.all().len);
-        let (eps, offset) = (self.config.rms_eps, self.config.decoder.norm_offset());
-        self.device.rms_norm(eps, offset, x, norm.all(), y, inverse, residual);
+        let (w, eps, offset) = (norm.all(), self.config.rms_eps, self.config.decoder.norm_offset());
+        let inverse_rms = inverse.first_mut(x.len / w.len);
+        self.device.rms_norm(RmsNorm { eps, offset, x, w, y, inverse_rms, residual });
     }
 
     /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads where there is
@@ -234,10 +233,15 @@ impl<'a, D: Device> LayerPass<'a, D> {
             },
             None => Heads::Forward([saved.q.first_mut(q_len), saved.k.at_mut(kv_at, kv_len)]),
         };
-        if let Some(angles) = self.angles {
-            self.device.rope(self.shape, angles, self.positions, heads);
-        }
+        self.turn(heads);
         times(self.device, saved.q.first_mut(q_len), c.query_multiplier());
+    }
+
+    fn turn(&self, heads: Heads<'_, D::Buf>) {
+        if let Some(angles) = self.angles {
+            let (shape, positions) = (self.shape, self.positions);
+            self.device.rope(Rotation { shape, angles, positions, heads });
+        }
     }
 
     /// Gradient of [`LayerPass::attention_block`]: `d.resid` goes from `resid_mid` to the layer's input.
@@ -263,23 +267,23 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let d_attn_out = d.attn_out.first_mut(rows * q_dim);
         p.o.input_grad(pass, dy, Accumulate::Nothing, d_attn_out);
         p.o.weight_grad(pass, saved.attn_out.first(rows * q_dim), dy);
-        device.attention_grad(
-            self.shape,
+        device.attention_grad(AttentionGrad {
+            shape: self.shape,
             segments,
-            [
+            qkv: [
                 saved.q.first(rows * q_dim),
                 saved.k.first(rows * kv_dim),
                 saved.v.first(rows * kv_dim),
             ],
-            saved.attn_out.first(rows * q_dim),
-            saved.log_sums.first(rows * c.heads),
-            d.attn_out.first(rows * q_dim),
-            [
+            out: saved.attn_out.first(rows * q_dim),
+            log_sums: saved.log_sums.first(rows * c.heads),
+            dout: d.attn_out.first(rows * q_dim),
+            dqkv: [
                 d.q.first_mut(rows * q_dim),
                 d.k.first_mut(rows * kv_dim),
                 d.v.first_mut(rows * kv_dim),
             ],
-        );
+        });
         self.qkv_grad(x, saved, d, pass);
         self.enter_grad(before.as_ref(), x, &saved.attn_norm_inverse, d, pass);
     }
@@ -311,9 +315,9 @@ impl<'a, D: Device> LayerPass<'a, D> {
         pass: &mut Backward<'_, D>,
     ) {
         let (offset, w) = (self.config.decoder.norm_offset(), norm.all());
-        let inverse = inverse.first(x.len / w.len);
+        let inverse_rms = inverse.first(x.len / w.len);
         let dw = pass.gradients.of_norm(pass.device, norm.place);
-        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, dw);
+        self.device.rms_norm_grad(RmsNormGrad { offset, x, w, inverse_rms, dy, onto, dx, dw });
     }
 
     /// Gradient of [`LayerPass::qkv`]: from the gradients of q, k and v to that of `attn_norm` in `d.norm`.
@@ -329,10 +333,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (q_dim, kv_dim) = self.dims();
         let mut dq = d.q.first_mut(rows * q_dim);
         times(device, dq.again(), c.query_multiplier());
-        if let Some(angles) = self.angles {
-            let heads = Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]);
-            device.rope(self.shape, angles, self.positions, heads);
-        }
+        self.turn(Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]));
         if let (Some(raw), Some(norms)) = (&saved.raw_heads, &p.qk_norm) {
             let ends = [(q_dim, &d.q, &mut saved.q), (kv_dim, &d.k, &mut saved.k)];
             for ((norm, raw), (dim, dy, to)) in norms.iter().zip(raw).zip(ends) {

@@ -4,7 +4,6 @@ use hapo_core::Refusal;
 use hapo_kernels::{BufferSize, Device, NumberFormat};
 
 use crate::config::Config;
-use crate::config::decoder::Decoder;
 
 /// Buffers that all layers use in turn.
 #[derive(Debug)]
@@ -16,11 +15,6 @@ pub(crate) struct Scratch<D: Device> {
     pub(crate) heads: Option<[D::Buf; 3]>,
     /// A block's output, where it is not added as it is.
     pub(crate) block: Option<D::Buf>,
-}
-
-/// True if a block's output is changed before it is added.
-fn changes_blocks(decoder: &Decoder) -> bool {
-    decoder.norms.are_after() || decoder.multipliers.residual != 1.0
 }
 
 fn where_needed<D: Device>(
@@ -51,7 +45,9 @@ impl<D: Device> Scratch<D> {
                 device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
             ]),
         };
-        let block = where_needed(device, changes_blocks(&config.decoder), rows * config.hidden)?;
+        let decoder = &config.decoder;
+        let is_changed = decoder.norms.are_after() || decoder.multipliers.residual != 1.0;
+        let block = where_needed(device, is_changed, rows * config.hidden)?;
         let low = || device.alloc(rows * rank, factors);
         let low = [low()?, low()?];
         Ok(Self { mlp_hidden, low, heads, block })

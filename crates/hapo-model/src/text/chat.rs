@@ -15,7 +15,6 @@ pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 
-/// The single tokens that a chat template may name.
 const SPECIAL_TOKENS: &[&str] =
     &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 

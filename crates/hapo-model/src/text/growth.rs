@@ -16,7 +16,6 @@ pub(super) fn check(section: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes that a section makes of one at most.
 fn factor(section: &Value) -> Result<usize, String> {
     let parts = ["normalizers", "decoders"].iter().find_map(|it| section.get(it)?.as_array());
     if let Some(parts) = parts {

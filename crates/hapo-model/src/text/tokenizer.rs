@@ -158,7 +158,6 @@ impl Tokenizer {
             .map_err(|cause| self.failed("ids it can decode", &cause))
     }
 
-    /// Id of a token as the vocabulary writes it (`<|im_end|>`).
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }

@@ -9,13 +9,15 @@
 //! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
+use hapo_kernels::{Attention, Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{PackedBatch, Prepared, prepare};
 use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
-use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
+use crate::layer::{
+    AttentionArgs, BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch,
+};
 use crate::linear::Backward;
 use crate::model::Model;
 
@@ -23,7 +25,6 @@ use crate::model::Model;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActivationCheckpointing {
-    /// All are saved.
     #[default]
     None,
     /// Only the input of every layer is saved; the rest is computed again.
@@ -51,12 +52,6 @@ struct Body<D: Device> {
     scratch: Scratch<D>,
     /// With the gradient of an adapter's x·A.
     gradient: Option<(LayerGradients<D>, D::Buf)>,
-}
-
-impl<D: Device> Default for Tape<D> {
-    fn default() -> Self {
-        Self::new(ActivationCheckpointing::None)
-    }
 }
 
 impl<D: Device> Tape<D> {
@@ -153,12 +148,11 @@ impl<D: Device> Tape<D> {
         let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
-        let chunk = self.chunk_rows(model);
         let outputs = model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             body.forward(model, &prepared);
-            head.forward(model, &prepared, &body.x[model.config.layers], chunk);
+            head.forward(model, &prepared, &body.x[model.config.layers]);
             head.outputs(&model.device, &prepared)
         });
         model.device.check()?;
@@ -194,17 +188,16 @@ impl<D: Device> Tape<D> {
         self.reserve_gradient(model)?;
         gradients.reserve(&model.device)?;
         let prepared = self.prepared.take().ok_or_else(no_forward)?;
-        let chunk = self.chunk_rows(model);
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
         model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             model.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
-            body.backward(model, &prepared, head, chunk, gradients);
+            body.backward(model, &prepared, head, gradients);
         });
         model.device.check()?;
-        gradients.mark_added();
+        gradients.cleared = false;
         Ok(())
     }
 
@@ -236,7 +229,7 @@ impl<D: Device> Tape<D> {
         &mut self,
         model: &Model<D>,
         reading: &mut Reading<D>,
-        visit: impl FnMut(&[f32]) + Send,
+        mut visit: impl FnMut(&[f32]) + Send,
     ) -> Result<bool, Refusal> {
         let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
         let body = self.body.as_mut().expect("the body was reserved");
@@ -249,7 +242,7 @@ impl<D: Device> Tape<D> {
             }
             let rows = &reading.rows[reading.done..];
             let rows = &rows[..rows.len().min(chunk)];
-            head.each_logits(model, rows, &body.x[layers], chunk, visit);
+            visit(&head.logits(model, rows, &body.x[layers]));
             reading.done += rows.len();
         });
         model.device.check()?;
@@ -257,13 +250,11 @@ impl<D: Device> Tape<D> {
     }
 }
 
-/// A sequence of which some layers and logits are computed.
 #[derive(Debug)]
 pub struct Reading<D: Device> {
     prepared: Prepared<D>,
     rows: Vec<u32>,
     layers: usize,
-    /// Rows whose logits were handed over.
     done: usize,
 }
 
@@ -311,15 +302,13 @@ impl<D: Device> Body<D> {
     }
 
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
-        let rows = batch.rows;
         let slot = index % self.saved.len();
         let ends = self.x.get_disjoint_mut([index, index + 1]);
         let [x, x_next] = ends.expect("a layer has an input and an output");
         let (saved, scratch) = (&mut self.saved[slot], &mut self.scratch);
         pass(model, batch, index).forward(x, x_next, saved, scratch, |device, a| {
-            let out = a.out.first_mut(rows * a.shape.q_dim());
-            let log_sums = a.log_sums.first_mut(rows * a.shape.heads);
-            device.attention(a.shape, &batch.segments, a.qkv, out, log_sums);
+            let (AttentionArgs { shape, qkv, out, log_sums }, segments) = (a, &batch.segments);
+            device.attention(Attention { shape, segments, qkv, out, log_sums });
         });
     }
 
@@ -328,14 +317,13 @@ impl<D: Device> Body<D> {
         model: &Model<D>,
         batch: &Prepared<D>,
         head: &mut Head<D>,
-        chunk: usize,
         gradients: &mut Gradients<D>,
     ) {
         let (mut d, mut d_low) = self.gradient.take().expect("the gradient was reserved");
         let device = &model.device;
         let (low, d_low_too) = (&mut self.scratch.low[0], &mut d_low);
         let mut products = Backward { device, gradients: &mut *gradients, low, d_low: d_low_too };
-        head.backward(model, batch, chunk, &mut d.resid, &mut products);
+        head.backward(model, batch, &mut d.resid, &mut products);
         let is_all_saved = self.saved.len() == model.config.layers;
         for index in (0..model.config.layers).rev() {
             if !is_all_saved {

@@ -7,7 +7,7 @@ use hapo_testing::reference::{expected, gap};
 
 /// Log-probabilities of the recorded tokens, and the mean of each prompt.
 fn log_probs(model: &Model<Cpu>, name: &str) -> (Vec<f32>, Vec<f32>) {
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let (mut all, mut means) = (Vec::new(), Vec::new());
     for case in expected(name) {
         let mut batch = PackedBatch::default();
@@ -64,7 +64,7 @@ fn gradients_are_near_and_weights_are_exactly_those_of_f32() {
             let mut batch = PackedBatch::default();
             let first = batch.push(&case.tokens[..1], None);
             batch.push_response(first, &case.tokens[1..], 1.0);
-            let mut tape = Tape::default();
+            let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
             let n = tape.forward(model, &batch).unwrap().log_probs.len();
             let mut gradients = model.gradients().unwrap();
             let d = vec![-1.0 / n as f32; n];

@@ -120,7 +120,7 @@ fn gradients_are_finite_differences_of_the_loss() {
     for name in MODELS {
         let mut model = adapted(name, 1);
         let case = json(&adapter_dir(name).join("expected.json"));
-        let mut tape = Tape::default();
+        let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
         let (_, _, slopes) = forward(&model, &mut tape, &case);
         let mut gradients = model.gradients().unwrap();
         let zeros = vec![0.0; slopes.len()];
@@ -169,7 +169,9 @@ fn what_is_sampled_has_the_bits_of_what_is_trained() {
             let model = filled(name, 2, rank);
             let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 380).collect();
             let vocabulary = model.config().vocab_size;
-            let whole = Tape::default().logits(&model, &tokens).unwrap();
+            let whole = Tape::new(hapo_model::ActivationCheckpointing::None)
+                .logits(&model, &tokens)
+                .unwrap();
             let mut cache = KvCache::new(&model, 512).unwrap();
             let prompt = cache.prefill(&model, &[&tokens[..100]]).unwrap();
             assert_eq!(prompt.logits, whole[99 * vocabulary..100 * vocabulary], "{name}, {rank}");
@@ -202,7 +204,8 @@ fn threads_change_no_bit_and_the_base_stays_as_it_is() {
                 all
             };
             let before = base(&model);
-            let (mut tape, mut gradients) = (Tape::default(), model.gradients().unwrap());
+            let (mut tape, mut gradients) =
+                (Tape::new(hapo_model::ActivationCheckpointing::None), model.gradients().unwrap());
             let mut moments = Moments::new(&model).unwrap();
             let (_, loss, slopes) = forward(&model, &mut tape, &case);
             let zeros = vec![0.0; slopes.len()];
@@ -243,7 +246,9 @@ fn bf16_weights_are_held_in_bf16_alone_and_computed_with_the_same_bits() {
     }
     open_adapter(&adapter_dir(name)).unwrap().add_to(&mut wide, &loaded.fingerprint).unwrap();
     let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 11) % 380).collect();
-    let logits = |it: &Model<Cpu>| Tape::default().logits(it, &tokens).unwrap();
+    let logits = |it: &Model<Cpu>| {
+        Tape::new(hapo_model::ActivationCheckpointing::None).logits(it, &tokens).unwrap()
+    };
     assert_eq!(logits(&model), logits(&wide));
 }
 
@@ -257,7 +262,9 @@ fn a_merged_model_is_the_model_with_its_adapter() {
         let recorded = tensors(&adapter_dir(name).join("expected.safetensors"));
         model.merge_adapter().unwrap();
         assert!(model.adapter().is_none());
-        let logits = Tape::default().logits(&model, &ids(&case["text"])).unwrap();
+        let logits = Tape::new(hapo_model::ActivationCheckpointing::None)
+            .logits(&model, &ids(&case["text"]))
+            .unwrap();
         let off = gap(&logits, &recorded["logits"]);
         assert!(off < 1e-4, "{name}: {off}");
     }

@@ -68,7 +68,7 @@ fn decoding_has_the_bits_of_training() {
                 let row = &logits[at * vocabulary..(at + 1) * vocabulary];
                 sampled.push(recorded(row, pair[1]));
             }
-            let mut tape = Tape::default();
+            let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
             let mut shared = PackedBatch::default();
             let prompt = shared.push(&e.tokens, None);
             shared.push_response(prompt, &[1, 2, 3], 1.0);

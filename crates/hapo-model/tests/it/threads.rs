@@ -73,7 +73,7 @@ fn training_has_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn gradients_of_two_batches_add_up() {
     let model = model("tiny-llama3", 2);
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let (mut both, mut twice) = (model.gradients().unwrap(), model.gradients().unwrap());
     let batch = batch("tiny-llama3");
     let n = tape.forward(&model, &batch).unwrap().log_probs.len();
@@ -122,7 +122,7 @@ fn assert_tensors_survive(cpu: Cpu) {
 #[test]
 fn bad_batches_are_refused_by_name() {
     let model = model("tiny-qwen2", 1);
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let mut refuse = |batch: PackedBatch, want: &str| {
         let error = tape.forward(&model, &batch).unwrap_err().to_string();
         assert_eq!(error, want);
@@ -171,7 +171,7 @@ fn bad_batches_are_refused_by_name() {
         refuse(b, &format!("target 0: {problem}"));
     }
     let mut gradients = model.gradients().unwrap();
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::None);
     let refused = tape.backward(&model, &[], &[], &mut gradients).unwrap_err();
     assert_eq!(refused.to_string(), "the tape holds no forward pass");
     tape.forward(&model, &good()).unwrap();
@@ -218,7 +218,7 @@ fn a_full_cache_refuses_and_released_pages_are_used_again() {
     cache.release(b).unwrap();
     decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap();
     let full = decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap_err();
-    assert_eq!(full.to_string(), "sequence slot 0 has all of its 65 tokens");
+    assert_eq!(full.to_string(), "sequence slot 2 has all of its 65 tokens");
     cache.release_prompt(prompt).unwrap();
     assert_eq!(cache.fork(prompt, 1).unwrap_err().to_string(), "prompt slot 0 is not in use");
     cache.release(c).unwrap();

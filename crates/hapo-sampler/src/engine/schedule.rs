@@ -37,7 +37,7 @@ impl<D: Device> Engine<'_, D> {
             let is_begun = self.partial.as_ref().is_some_and(|it| it.0 == id);
             let prompt = if is_begun { 0 } else { job.request.prompt.len() };
             self.require_room(KvCache::<D>::cost(prompt) + KvCache::<D>::cost(fed + 1))?;
-            return Ok(self.read_prompts(vec![id], budget)? && self.read_again(budget)?);
+            return Ok(self.read_prompts(&[id], budget)? && self.read_again(budget)?);
         };
         let slot = if let Some(it) = self.preempted[0].reading {
             it
@@ -84,7 +84,7 @@ impl<D: Device> Engine<'_, D> {
                 None if *budget == 0 => Ok(false),
                 None => self
                     .prefill_batch(slots, *budget)
-                    .and_then(|ids| self.read_prompts(ids, budget)),
+                    .and_then(|ids| self.read_prompts(&ids, budget)),
             };
             match step {
                 Ok(true) => {}
@@ -102,7 +102,6 @@ impl<D: Device> Engine<'_, D> {
         Ok(admitted)
     }
 
-    /// A sequence for the next completion of a request whose prompt is in the cache.
     fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Running, Refusal> {
         self.require_room(KvCache::<D>::cost(1))?;
         let job = self.jobs.get_mut(&id).expect("a waiting request is known");
@@ -118,13 +117,9 @@ impl<D: Device> Engine<'_, D> {
         Ok(Running { sequence, slot })
     }
 
-    /// Reads the prompt of the first of these requests, and those of the others that fit into the budget. Returns
-    /// `false` when the step's budget is spent.
-    fn read_prompts(
-        &mut self,
-        mut ids: Vec<RequestId>,
-        budget: &mut usize,
-    ) -> Result<bool, Refusal> {
+    /// Reads the prompts of these requests, for which there are pages, or a piece of the first; returns `false` when
+    /// the step's budget is spent.
+    fn read_prompts(&mut self, ids: &[RequestId], budget: &mut usize) -> Result<bool, Refusal> {
         let first = ids[0];
         if *budget == 0 {
             return Ok(false);
@@ -137,17 +132,8 @@ impl<D: Device> Engine<'_, D> {
         }
         let prompt_of = |id: &RequestId| self.jobs[id].request.prompt.as_slice();
         let prompts: Vec<&[u32]> = ids.iter().map(prompt_of).collect();
-        let mut tokens = prompts.iter().map(|it| it.len()).sum::<usize>();
-        let read = match self.cache.prefill(self.model, &prompts) {
-            // Pages for the first alone are enough to make progress.
-            Err(refusal) if is_full(&refusal) => {
-                tokens = prompts[0].len();
-                let read = self.cache.prefill(self.model, &prompts[..1])?;
-                ids.truncate(1);
-                read
-            }
-            read => read?,
-        };
+        let tokens = prompts.iter().map(|it| it.len()).sum::<usize>();
+        let read = self.cache.prefill(self.model, &prompts)?;
         *budget -= tokens;
         let vocabulary = self.model.config().vocab_size;
         for ((id, slot), logits) in
@@ -194,7 +180,6 @@ impl<D: Device> Engine<'_, D> {
         Ok(ids)
     }
 
-    /// Reads a piece of a prompt that is longer than a step's budget.
     fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, Refusal> {
         let mut prompt = match self.partial.take() {
             Some((_, it)) => it,

@@ -13,7 +13,7 @@ use hapo_sampler::{
     ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Sampled, Truncation,
     choose_template, sample,
 };
-use hapo_serve::Settings;
+use hapo_serve::{ServedModel, Settings};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -87,7 +87,8 @@ pub(crate) async fn start_with(
         let stopped = async {
             let _ = stopped.await;
         };
-        hapo_serve::serve(model, chat_format, settings, listener, stopped).await
+        let served = ServedModel { model, new_weights: None };
+        hapo_serve::serve(served, chat_format, settings, listener, stopped).await
     });
     // The workspace's client brings no provider of TLS; there is none here.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -603,7 +604,9 @@ async fn the_model_and_the_health_are_told() {
 /// Log-probabilities of the tokens of a text but the first, as one forward pass of the model has them.
 fn forward(tokens: &[u32]) -> Vec<f32> {
     let (model, _) = load();
-    let logits = hapo_model::Tape::default().logits(&model, tokens).unwrap();
+    let logits = hapo_model::Tape::new(hapo_model::ActivationCheckpointing::None)
+        .logits(&model, tokens)
+        .unwrap();
     let rows = logits.chunks_exact(model.config().vocab_size).zip(&tokens[1..]);
     rows.map(|(row, token)| {
         hapo_kernels::log_prob(hapo_kernels::row_stats(row, 1.0), 1.0, row[*token as usize])

@@ -12,21 +12,18 @@ use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
+use crate::device::{AttentionDecode, CacheAppend};
 use crate::lanes::{Lanes, WIDTH, fma, kernel};
 use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
+use crate::span::Span;
 
 /// Query heads a kernel walks through together.
 const HEADS: usize = 8;
 
-pub(in crate::cpu) fn append(
-    cpu: &Cpu,
-    shape: AttentionShape,
-    first: CacheLayer,
-    cells: &[u32],
-    [k, v]: [&[f32]; 2],
-    cache: &mut [f32],
-) {
+pub(in crate::cpu) fn append(cpu: &Cpu, it: CacheAppend<Cpu>) {
+    let CacheAppend { shape, first, cells, kv, cache } = it;
+    let ([k, v], cache) = (kv.map(Span::read), cache.as_mut_slice());
     let one = cells.len() * shape.kv_dim();
     assert!(
         k.len() == v.len() && k.len().is_multiple_of(one.max(1)),
@@ -78,15 +75,9 @@ fn append_as<T: Copy + Send>(
     });
 }
 
-pub(in crate::cpu) fn attention_decode(
-    cpu: &Cpu,
-    shape: AttentionShape,
-    layer: CacheLayer,
-    (rows, pages): (&[CacheRow], &[u32]),
-    cache: &[f32],
-    [q, k, v]: [&[f32]; 3],
-    out: &mut [f32],
-) {
+pub(in crate::cpu) fn attention_decode(cpu: &Cpu, it: AttentionDecode<Cpu>) {
+    let AttentionDecode { shape, layer, rows, pages, cache, qkv, out } = it;
+    let (cache, [q, k, v], out) = (cache.as_slice(), qkv.map(Span::read), out.write());
     shape.expect_rows(rows.len(), &[q.len(), out.len()], &[k.len(), v.len()]);
     let (group, width) = (shape.group(), shape.head_dim);
     let out = Shared::new(out);

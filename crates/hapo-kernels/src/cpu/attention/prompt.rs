@@ -20,23 +20,20 @@ use crate::cpu::buffer::LINE;
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
 use crate::cpu::share::Shared;
+use crate::device::{Attention, AttentionGrad};
 use crate::lanes::{fma, kernel};
 use crate::row::{exp_of, ln};
 use crate::shapes::{AttentionShape, SegmentRow};
+use crate::span::{Span, SpanMut};
 
 /// Query positions of a block.
 const QUERIES: usize = 32;
 /// Query positions of a forward task.
 const TASK: usize = 512;
 
-pub(in crate::cpu) fn forward(
-    cpu: &Cpu,
-    shape: AttentionShape,
-    segments: &[SegmentRow],
-    [q, k, v]: [&[f32]; 3],
-    out: &mut [f32],
-    log_sums: &mut [f32],
-) {
+pub(in crate::cpu) fn forward(cpu: &Cpu, it: Attention<Cpu>) {
+    let Attention { shape, segments, qkv, out, log_sums } = it;
+    let ([q, k, v], out, log_sums) = (qkv.map(Span::read), out.write(), log_sums.write());
     let rows = log_sums.len() / shape.heads;
     shape.expect_rows(rows, &[q.len(), out.len()], &[k.len(), v.len()]);
     let tasks: Vec<(SegmentRow, Range<usize>)> = segments
@@ -55,20 +52,18 @@ pub(in crate::cpu) fn forward(
 }
 
 /// State that the forward saved for the backward, and the gradient of the output.
-pub(in crate::cpu) struct Saved<'a> {
-    pub(in crate::cpu) qkv: [&'a [f32]; 3],
-    pub(in crate::cpu) out: &'a [f32],
-    pub(in crate::cpu) log_sums: &'a [f32],
-    pub(in crate::cpu) dout: &'a [f32],
+struct Saved<'a> {
+    qkv: [&'a [f32]; 3],
+    out: &'a [f32],
+    log_sums: &'a [f32],
+    dout: &'a [f32],
 }
 
-pub(in crate::cpu) fn backward(
-    cpu: &Cpu,
-    shape: AttentionShape,
-    segments: &[SegmentRow],
-    saved: &Saved,
-    [dq, dk, dv]: [&mut [f32]; 3],
-) {
+pub(in crate::cpu) fn backward(cpu: &Cpu, it: AttentionGrad<Cpu>) {
+    let AttentionGrad { shape, segments, qkv, out, log_sums, dout, dqkv } = it;
+    let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
+    let saved = &Saved { qkv: qkv.map(Span::read), out, log_sums, dout };
+    let [dq, dk, dv] = dqkv.map(SpanMut::write);
     let rows = saved.log_sums.len() / shape.heads;
     let [q, k, v] = saved.qkv.map(<[f32]>::len);
     shape.expect_rows(rows, &[q, dq.len()], &[k, v, dk.len(), dv.len()]);

@@ -12,12 +12,12 @@
 //! Bits: every element is one chain of the instruction over the pairs, broken every [`CHAIN`] pairs, whatever the
 //! tiling, the number of rows and of threads.
 
-use super::f32::Start;
+use crate::cpu::buffer::CpuBuf;
 use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
 use crate::lanes::{WIDTH, kernel};
-use crate::shapes::MatShape;
+use crate::shapes::{Accumulate, MatShape};
 
 /// Columns of a panel.
 pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
@@ -51,13 +51,13 @@ pub(in crate::cpu) fn copied(rows: usize, steps: usize) -> usize {
     if words <= SMALL { 0 } else { words }
 }
 
-/// `y = start + x · w`.
+/// `y = onto + x · w`.
 pub(in crate::cpu) fn forward(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
     x: &[f32],
     packed: &[f32],
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     y: &mut [f32],
 ) {
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
@@ -65,17 +65,17 @@ pub(in crate::cpu) fn forward(
     let right = Right::Packed { words: bytemuck::cast_slice(packed), pairs: pairs(inputs) };
     with_left(cpu, rows * pairs(inputs), |left| {
         pack_rows(cpu, x, [rows, inputs], left);
-        multiply(cpu, [rows, outputs, pairs(inputs)], left, right, start, y);
+        multiply(cpu, [rows, outputs, pairs(inputs)], left, right, onto, y);
     });
 }
 
-/// `dx = start + dy · wᵀ`.
+/// `dx = onto + dy · wᵀ`.
 pub(in crate::cpu) fn input_grad(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
     dy: &[f32],
     packed: &[f32],
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     dx: &mut [f32],
 ) {
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
@@ -83,17 +83,17 @@ pub(in crate::cpu) fn input_grad(
     let right = Right::Turned { words: bytemuck::cast_slice(packed), pairs: pairs(inputs) };
     with_left(cpu, rows * pairs(outputs), |left| {
         pack_rows(cpu, dy, [rows, outputs], left);
-        multiply(cpu, [rows, inputs, pairs(outputs)], left, right, start, dx);
+        multiply(cpu, [rows, inputs, pairs(outputs)], left, right, onto, dx);
     });
 }
 
-/// `dw = start + xᵀ · dy`.
+/// `dw = onto + xᵀ · dy`.
 pub(in crate::cpu) fn weight_grad(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
     x: &[f32],
     dy: &[f32],
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     dw: &mut [f32],
 ) {
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
@@ -101,7 +101,7 @@ pub(in crate::cpu) fn weight_grad(
     let right = Right::Columns { numbers: dy, shape: [rows, outputs] };
     with_left(cpu, inputs * pairs(rows), |left| {
         pack_columns(cpu, x, [rows, inputs], left);
-        multiply(cpu, [inputs, outputs, pairs(rows)], left, right, start, dw);
+        multiply(cpu, [inputs, outputs, pairs(rows)], left, right, onto, dw);
     });
 }
 
@@ -145,13 +145,13 @@ impl Right<'_> {
     }
 }
 
-/// `y [m, n] = start + left · right`, in tiles that share nothing.
+/// `y [m, n] = onto + left · right`, in tiles that share nothing.
 fn multiply(
     cpu: &Cpu,
     [m, n, pairs]: [usize; 3],
     left: &[u32],
     right: Right,
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     y: &mut [f32],
 ) {
     assert_eq!(y.len(), m * n, "one element for each row and column");
@@ -172,7 +172,7 @@ fn multiply(
             n,
             pairs,
         };
-        tile.multiply(left, right, start, y);
+        tile.multiply(left, right, onto, y);
     });
 }
 
@@ -190,7 +190,7 @@ impl Tile {
         clippy::large_stack_arrays,
         reason = "within a worker's stack; from the heap it would be mapped anew for each tile"
     )]
-    fn multiply(self, left: &[u32], right: Right, start: Start, y: Shared<'_>) {
+    fn multiply(self, left: &[u32], right: Right, onto: &Accumulate<CpuBuf>, y: Shared<'_>) {
         let Self { rows, panels, m, n, pairs } = self;
         let mut room = [0_u32; CHAIN * PANEL];
         for first in (0..pairs.max(1)).step_by(CHAIN) {
@@ -201,15 +201,16 @@ impl Tile {
                 let w = right.part(panel, first, steps, &mut room);
                 for row in rows.clone().step_by(ROWS) {
                     let height = ROWS.min(m - row);
-                    if let (Start::Bias(bias), 0) = (start, first) {
+                    if let (Accumulate::Bias(bias), 0) = (onto, first) {
                         for row in row..row + height {
                             // SAFETY: tiles are disjoint.
                             unsafe { y.part(row * n + column, width) }
-                                .copy_from_slice(&bias[column..column + width]);
+                                .copy_from_slice(bias.part(column, width).read());
                         }
                     }
                     let x = &left[row * pairs + first * height..][..steps * height];
-                    let add = first > 0 || !matches!(start, Start::Nothing);
+                    let add =
+                        first > 0 || matches!(onto, Accumulate::Existing | Accumulate::Bias(_));
                     let to = y.tile(row * n + column, height, n, width);
                     block(height, x, w, add, Output { to, stride: n, width });
                 }

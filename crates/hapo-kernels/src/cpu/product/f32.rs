@@ -8,45 +8,27 @@ use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
 use crate::shapes::{Accumulate, MatShape};
 
-/// The initial value of a product.
-#[derive(Clone, Copy)]
-pub(in crate::cpu) enum Start<'a> {
-    Nothing,
-    Existing,
-    Bias(&'a [f32]),
-}
-
-impl<'a> Start<'a> {
-    pub(in crate::cpu) fn of(onto: &Accumulate<'a, CpuBuf>) -> Self {
-        match onto {
-            Accumulate::Nothing | Accumulate::Multiplied(_) => Start::Nothing,
-            Accumulate::Existing => Start::Existing,
-            Accumulate::Bias(span) => Start::Bias(span.read()),
-        }
-    }
-}
-
-/// `y = start + x · w`, `right` being w.
+/// `y = onto + x · w`, `right` being w.
 pub(in crate::cpu) fn forward(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
     x: &[f32],
     right: Right,
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     y: &mut [f32],
 ) {
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
     let left = Left { data: x, row_stride: inputs, step_stride: 1 };
-    multiply(cpu, [rows, outputs, inputs], left, right, start, y);
+    multiply(cpu, [rows, outputs, inputs], left, right, onto, y);
 }
 
-/// `dw = start + xᵀ · dy`.
+/// `dw = onto + xᵀ · dy`.
 pub(in crate::cpu) fn weight_grad(
     cpu: &Cpu,
     shape: MatShape,
     x: &[f32],
     dy: &[f32],
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     dw: &mut [f32],
 ) {
     let MatShape { rows, inputs, outputs } = shape;
@@ -54,16 +36,16 @@ pub(in crate::cpu) fn weight_grad(
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
     let left = Left { data: x, row_stride: 1, step_stride: inputs };
     let right = Right::Numbers { data: dy, step_stride: outputs, column_stride: 1 };
-    multiply(cpu, [inputs, outputs, rows], left, right, start, dw);
+    multiply(cpu, [inputs, outputs, rows], left, right, onto, dw);
 }
 
-/// `y [m, n] = start + left · right`, in tiles that share nothing.
+/// `y [m, n] = onto + left · right`, in tiles that share nothing.
 fn multiply(
     cpu: &Cpu,
     [m, n, k]: [usize; 3],
     left: Left,
     right: Right,
-    start: Start,
+    onto: &Accumulate<CpuBuf>,
     y: &mut [f32],
 ) {
     /// Fewer rows do not pay for packing a group of columns once more.
@@ -83,16 +65,16 @@ fn multiply(
             return;
         }
         let (height, width) = (height.min(m - row), width.min(n - column));
-        if let Start::Bias(bias) = start {
+        if let Accumulate::Bias(bias) = onto {
             for row in row..row + height {
                 // SAFETY: tiles are disjoint.
                 unsafe { y.part(row * n + column, width) }
-                    .copy_from_slice(&bias[column..column + width]);
+                    .copy_from_slice(bias.part(column, width).read());
             }
         }
         let left =
             Left { data: left.data.get(row * left.row_stride..).unwrap_or_default(), ..left };
-        let add = !matches!(start, Start::Nothing);
+        let add = matches!(onto, Accumulate::Existing | Accumulate::Bias(_));
         let dst = y.tile(row * n + column, height, n, width);
         product(Product { m: height, n: width, k, left, right, column, add }, dst, n);
     });

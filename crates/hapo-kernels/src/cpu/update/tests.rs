@@ -6,8 +6,8 @@ use super::*;
 use crate::cpu::CpuBuf;
 use crate::cpu::rounding::rounded;
 use crate::device::Device;
-use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
+use crate::shapes::MomentsMut;
 use crate::span::Buffer;
 use crate::weight::{NumbersMut, Placed};
 

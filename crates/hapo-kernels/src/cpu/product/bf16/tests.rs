@@ -1,13 +1,11 @@
 //! The products against a scalar model of the instruction, bit for bit.
 
 use super::*;
-use crate::compute::Compute;
 use crate::cpu::{CpuBuf, CpuWeight};
 use crate::device::Device;
 use crate::isa::multiplies_bf16;
-use crate::moments::MomentsMut;
-use crate::number_format::NumberFormat;
-use crate::shapes::{Accumulate, AdamW, EmbeddingLayout};
+use crate::number_format::{Compute, NumberFormat};
+use crate::shapes::{Accumulate, AdamW, EmbeddingLayout, MomentsMut};
 use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Numbers, NumbersMut, Output, Placed};
 

@@ -1,11 +1,13 @@
 //! Every instruction set, every layout of the factors and every cut gives the bits of the definition, written as a loop.
 
 use super::*;
+use crate::cpu::buffer::CpuBuf;
 use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
-use crate::cpu::product::f32::{Start, forward, weight_grad};
+use crate::cpu::product::f32::{forward, weight_grad};
 use crate::isa::{CHOSEN, Isa};
-use crate::shapes::MatShape;
+use crate::shapes::{Accumulate, MatShape};
+use crate::span::Buffer;
 
 /// Numbers in [-1, 1), or among them zeros of both signs, denormals, infinities and NaN.
 struct Source {
@@ -139,6 +141,9 @@ fn threads_and_the_number_of_rows_change_no_bits() {
         let shape = MatShape { rows, inputs, outputs };
         let (x, w) = (from.numbers(rows * inputs), from.numbers(inputs * outputs));
         let (dy, bias) = (from.numbers(rows * outputs), from.numbers(outputs));
+        let mut biases = CpuBuf::zeros(outputs).unwrap();
+        biases.as_mut_slice().copy_from_slice(&bias);
+        let onto_bias = Accumulate::Bias(biases.first(outputs));
         let old = from.numbers(inputs * outputs.max(rows));
         let run = |threads: usize| {
             let cpu = Cpu::new(threads).unwrap();
@@ -149,10 +154,10 @@ fn threads_and_the_number_of_rows_change_no_bits() {
                 step_stride,
                 column_stride,
             };
-            forward(&cpu, shape, &x, right(outputs, 1), Start::Bias(&bias), &mut y);
+            forward(&cpu, shape, &x, right(outputs, 1), &onto_bias, &mut y);
             let turned = MatShape { rows, inputs: outputs, outputs: inputs };
-            forward(&cpu, turned, &dy, right(1, outputs), Start::Existing, &mut dx);
-            weight_grad(&cpu, shape, &x, &dy, Start::Existing, &mut dw);
+            forward(&cpu, turned, &dy, right(1, outputs), &Accumulate::Existing, &mut dx);
+            weight_grad(&cpu, shape, &x, &dy, &Accumulate::Existing, &mut dw);
             [y, dx, dw].map(|it| bits(&it))
         };
         let one = run(1);
@@ -170,7 +175,7 @@ fn threads_and_the_number_of_rows_change_no_bits() {
         let mut alone = vec![0.0; outputs];
         let x = &x[last * inputs..];
         let right = Right::Numbers { data: &w, step_stride: outputs, column_stride: 1 };
-        forward(&cpu, MatShape { rows: 1, ..shape }, x, right, Start::Bias(&bias), &mut alone);
+        forward(&cpu, MatShape { rows: 1, ..shape }, x, right, &onto_bias, &mut alone);
         assert_eq!(bits(&alone), one[0][last * outputs..], "{shape:?}: one row alone");
     }
 }
