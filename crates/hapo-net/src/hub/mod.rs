@@ -10,7 +10,6 @@
 //!
 //! Price: blocking calls, one file at a time.
 
-mod answer;
 mod download;
 mod fetch;
 mod id;
