@@ -73,7 +73,7 @@ pub(crate) struct Solutions {
 impl Solutions {
     /// The row with the tokens of its first solution that is correct and fits.
     pub(crate) fn decide(&mut self, _: &Rows<'_>, row: &Row) -> Result<Decision> {
-        let Row::Good(example) = row else { return Ok(Decision::Write) };
+        let Row::Good(example) = row else { return Ok(Decision::Write(None)) };
         let dataset = Dataset { examples: vec![example.clone()] };
         let dataset = dataset.under(&self.format.template)?;
         let solutions = &dataset.examples[0].teachers;
@@ -111,7 +111,7 @@ impl Solutions {
         self.rows += 1;
         let admitted = admission.teachers.pop().and_then(|mut it| it.pop());
         self.admitted += u64::from(admitted.is_some());
-        Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
+        Ok(Decision::Write(admitted.map(|it| it.tokens().to_vec())))
     }
 
     pub(crate) fn print_counts(&self) {
