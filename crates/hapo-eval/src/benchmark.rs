@@ -44,7 +44,7 @@ pub struct Suite {
 impl Benchmark {
     pub fn problems(&self, count: usize) -> Result<Dataset, Refusal> {
         match self.source {
-            Source::Task(set, split) => Ok(set_of(set, split, count)?),
+            Source::Task(set, split) => set_of(set.family, set.level, split, count),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
                 Err(Refusal::input(problem).hint(NAME_FOLDER))

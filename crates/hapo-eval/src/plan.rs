@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::{Refusal, Truncated};
-use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_data::task::{self, Split};
 use hapo_data::{Dataset, Example};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
@@ -133,14 +133,7 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
                 "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
             )
         })?;
-    make_set(&TaskSet {
-        seed: 0,
-        levels: vec![(family.to_owned(), level)],
-        split: choice.split,
-        count: choice.problems,
-        teacher_coverage: 0.0,
-        teacher_steps: TeacherSteps::Exact,
-    })
+    task::set_of(family, level, choice.split, choice.problems)
 }
 
 /// A local model by its contents: other weights may come to lie under the same name.
