@@ -22,10 +22,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::completions::{Completions, Piece, Progress, Summarise};
+use crate::completions::{Completions, Piece, Progress, RawCompletion, Summarise};
 use crate::grading::Judge;
 use crate::plan::{Plan, PromptForm};
-use crate::raw_completion::RawCompletion;
 pub use leak::{LEAKS, leak};
 use rules::{Attempt, CUT, clean};
 pub use rules::{Leaked, Length, Outcome, Prices, Rule, Rules};
