@@ -76,14 +76,12 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
         (Ok(_), Some(told)) => Err(told),
         // The second Ctrl-C is for the program around the run.
         (Ok(_), None) if interrupted > 1 => Err(PyKeyboardInterrupt::new_err(())),
-        (Ok((folder, outcome)), None) => Ok((folder, json_of(&outcome, interrupted))),
+        (Ok((folder, outcome)), None) => {
+            let mut json = serde_json::json!(outcome);
+            json["interrupted"] = (interrupted > 0).into();
+            Ok((folder, json.to_string()))
+        }
     }
-}
-
-fn json_of(outcome: &Outcome, interrupted: usize) -> String {
-    let mut json = serde_json::json!(outcome);
-    json["interrupted"] = (interrupted > 0).into();
-    json.to_string()
 }
 
 fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)> {

@@ -81,16 +81,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     loop {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
-            let folder = it.folder();
-            let known = loggers.iter().position(|logger| logger.folder == folder);
-            if let Some(at) = known {
-                loggers[at].send(it)?;
-            } else {
+            let known = loggers.iter().position(|logger| logger.folder == it.folder());
+            if known.is_none() {
                 warn_of_unreadable(it.name(), it.unreadable());
-                let mut logger = Logger::start(&args.python, tracker, &args.project, it)?;
-                logger.send(it)?;
-                loggers.push(logger);
+                loggers.push(Logger::start(&args.python, tracker, &args.project, it)?);
             }
+            let at = known.unwrap_or(loggers.len() - 1);
+            loggers[at].send(it)?;
         }
         if !args.follow || !runs.iter().any(Run::is_running) {
             break;
@@ -216,17 +213,12 @@ impl Logger {
         for (step, metrics) in run.steps_after(self.last) {
             let line = json!({ "step": step, "metrics": metrics });
             if write_line(&mut self.process, &line).is_err() {
-                return self.ended();
+                let status = self.process.wait().context("the tracker's process")?;
+                anyhow::bail!("{}: the tracker's process ended early ({status})", self.run);
             }
             self.last = step;
         }
         Ok(())
-    }
-
-    /// The process took no more lines: it ended before its time.
-    fn ended(&mut self) -> Result<()> {
-        let status = self.process.wait().context("the tracker's process")?;
-        anyhow::bail!("{}: the tracker's process ended early ({status})", self.run)
     }
 
     fn finish(mut self, tracker: &str) -> Result<()> {

@@ -23,12 +23,6 @@ pub(crate) struct Named<'a> {
     pub(crate) adapter: Option<&'a Path>,
 }
 
-impl<'a> From<&'a String> for Named<'a> {
-    fn from(model: &'a String) -> Self {
-        Self { model, adapter: None }
-    }
-}
-
 /// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {

@@ -10,7 +10,7 @@ use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
 
-use super::{Chosen, Found, GROUP_SIZE, evaluation_every, longest, own_key};
+use super::{Chosen, Found, GROUP_SIZE, longest, own_key};
 
 /// Activations are computed again.
 const LAYERS: &str = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
@@ -116,7 +116,7 @@ impl Found<'_> {
         if let Some(test) = &args.test {
             toml.head("eval", "");
             toml.maybe("data", Some(quoted(&test.display().to_string())));
-            toml.maybe("every", Some(evaluation_every(steps)));
+            toml.maybe("every", Some((steps / 4).max(1)));
         }
         toml.head("checkpoint", "");
         toml.maybe("every", Some(20));
