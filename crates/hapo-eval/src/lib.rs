@@ -11,7 +11,7 @@ mod scores;
 mod statistics;
 mod traces;
 
-pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
+pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare, padded, warnings};
 pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
 pub use generations::Generations;

@@ -11,7 +11,7 @@ use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::benchmark::{Benchmark, SUITES, benchmark, suite};
+use crate::benchmark::{Benchmark, SUITES, benchmark};
 
 /// Completions of each problem where neither the caller nor the benchmark names a number.
 const COMPLETIONS: usize = 2;
@@ -75,35 +75,28 @@ impl ProblemSets {
     pub fn choose(choice: SetChoice<'_>) -> Result<Self, Refusal> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
-            let members: Vec<&Benchmark> = match (suite(name), benchmark(name)) {
-                (Some(it), _) => it.benchmarks.iter().collect(),
-                (None, Some(it)) => vec![it],
-                (None, None) => {
-                    sets.push(ProblemSet {
-                        name: name.to_owned(),
-                        dataset: level(name, choice)?,
-                        completions: choice.completions.unwrap_or(COMPLETIONS),
-                        draws: draws_of(name),
-                    });
-                    continue;
-                }
-            };
-            for member in members {
+            let all =
+                SUITES.iter().flat_map(|suite| suite.benchmarks.iter().map(move |it| (suite, it)));
+            let mut members = all.filter(|it| it.0.name == name || it.1.name == name).peekable();
+            if members.peek().is_none() {
+                sets.push(ProblemSet {
+                    name: name.to_owned(),
+                    dataset: level(name, choice)?,
+                    completions: choice.completions.unwrap_or(COMPLETIONS),
+                    draws: draws_of(name),
+                });
+            }
+            for (suite, member) in members {
                 if sets.iter().any(|set: &ProblemSet| set.name == member.name) {
                     continue;
                 }
-                max_tokens = max_tokens.max(suite_max_tokens(member));
+                max_tokens = max_tokens.max(suite.max_tokens);
                 sets.push(set_of(member, choice)?);
             }
         }
         let max_tokens = choice.max_tokens.or(max_tokens).unwrap_or(MAX_TOKENS);
         Ok(Self { sets, max_tokens })
     }
-}
-
-fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
-    let has = |member: &Benchmark| member.name == benchmark.name;
-    SUITES.iter().find(|suite| suite.benchmarks.iter().any(has))?.max_tokens
 }
 
 fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Refusal> {
