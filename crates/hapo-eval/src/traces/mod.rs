@@ -170,10 +170,10 @@ impl Traces<'_> {
         span: Span,
     ) -> Result<Attempt, Refusal> {
         let (text, limit) = (completion.text.as_deref().map(clean), self.rules.length.as_ref());
-        let length = text.map_or(0, |text| match limit {
-            Some(limit) => (limit.tokens)(text),
-            None => text.chars().count(),
-        });
+        let length = match (text, limit) {
+            (Some(text), Some(limit)) => (limit.tokens)(text)?,
+            (text, _) => text.map_or(0, |text| text.chars().count()),
+        };
         let ended = !completion.finish_reason.as_deref().is_some_and(|why| CUT.contains(&why));
         let judged = text.map(|text| judge.judge(prompt, text, ended)).transpose()?;
         let outcome = match judged.map(|judged| judged.map(|judgement| judgement.verdict)) {
