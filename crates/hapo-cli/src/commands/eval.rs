@@ -276,7 +276,7 @@ fn sample<D: Device>(
 ) -> Result<Vec<Score>> {
     let named = args.named();
     let model::Opened { mut model, chat_format, fingerprints, seconds } =
-        model::open(named, template, plan.max_tokens(), device)?;
+        model::open(named, template.choice(), plan.max_tokens(), device)?;
     tell_start(args.device.verbose, &seconds);
     plan.local.fingerprints = Some(fingerprints);
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);

@@ -304,21 +304,18 @@ impl Stage<'_> {
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let all = counted(outcome.steps, "step", "steps");
     let (it, steps) = (outcome, outcome.steps);
-    let done = match (&it.checkpoint, &it.stopped_early) {
+    let done = match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
         (None, _) => format!("{all} done; no checkpoint was written"),
-        (Some(folder), ended) => {
-            let folder = folder.display();
-            match ended {
-                Some(why) => {
-                    format!("ended early after step {steps}: {why}; the model is in {folder}")
-                }
-                None if !it.finished => format!("stopped after step {steps}; saved in {folder}"),
-                None if it.steps_now == 0 => {
-                    format!("{all} done before; nothing to do, the model is in {folder}")
-                }
-                None => format!("{all} done; the model is in {folder}"),
-            }
+        (Some(folder), Some(why)) => {
+            format!("ended early after step {steps}: {why}; the model is in {folder}")
         }
+        (Some(folder), _) if !it.finished => {
+            format!("stopped after step {steps}; saved in {folder}")
+        }
+        (Some(folder), _) if it.steps_now == 0 => {
+            format!("{all} done before; nothing to do, the model is in {folder}")
+        }
+        (Some(folder), _) => format!("{all} done; the model is in {folder}"),
     };
     outln!("{name}: {done}");
     Ok(())

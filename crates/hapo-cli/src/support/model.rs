@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::found_at;
+use hapo_data::TemplateChoice;
 use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model, read_file};
@@ -121,14 +122,14 @@ pub(crate) struct Opened<D: Device> {
 /// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<D: Device>(
     named: Named<'_>,
-    template: &ChosenTemplate,
+    template: TemplateChoice<'_>,
     max_new_tokens: usize,
     device: D,
 ) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
     let (files, started) = (&loaded.tokenizer_files, Instant::now());
-    let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
+    let template = hapo_sampler::choose_template(template, named.model, files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let mut seconds = loaded.seconds;
