@@ -299,7 +299,6 @@ pub fn jinja(template: &Template) -> Option<String> {
     ))
 }
 
-/// A text as Jinja writes it.
 fn literal(text: &str) -> String {
     let text = text.replace('\\', r"\\").replace('\n', r"\n").replace('\'', r"\'");
     format!("'{text}'")

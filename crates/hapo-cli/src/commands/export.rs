@@ -16,7 +16,6 @@ use crate::failure::bad_input;
 use crate::progress::tell;
 use crate::support::arguments::not_an_input;
 
-/// The program that logs with a tracker's own package.
 const SCRIPT: &str = include_str!("export.py");
 /// Between two looks at a running run.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -140,7 +139,6 @@ impl Drop for Tracking {
     }
 }
 
-/// Logs the run in a folder until it is over.
 fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
     let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
     let project = std::env::var("WANDB_PROJECT").unwrap_or_else(|_| "hapo".to_owned());

@@ -286,7 +286,6 @@ fn unusable(model: &str, line: Option<usize>, problem: &str) -> Refusal {
     Refusal::input(format!("chat template of {model}{line}: {problem}"))
 }
 
-/// A buffer that takes [`MAX_RENDERED_BYTES`].
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,

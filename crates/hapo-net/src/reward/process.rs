@@ -32,7 +32,6 @@ const WATCHED: usize = 2;
 const WATCH: &str = r#"(while kill -0 "$PPID"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &
 "#;
 
-/// Processes of one program.
 #[derive(Debug)]
 pub(crate) struct Pool {
     command: String,

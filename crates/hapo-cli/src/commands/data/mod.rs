@@ -319,7 +319,6 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Names with their counts, the most frequent first.
 fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));

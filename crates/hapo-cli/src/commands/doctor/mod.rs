@@ -95,7 +95,6 @@ impl Diagnosis {
         self.open.push(what.into());
     }
 
-    /// What was read, or a question without an answer.
     fn take<T>(&mut self, read: Result<T, Refusal>) -> Option<T> {
         read.map_err(|it| self.skip(format!("left out: {it}"))).ok()
     }

@@ -61,7 +61,6 @@ fn pairs() -> Vec<Pair> {
     rows(PAIRS).map(pair).collect()
 }
 
-/// A reward, or why there is none.
 type Paid = Result<f64, String>;
 
 /// The rewards of as many pairs as the time allows; of conversations, or of texts.

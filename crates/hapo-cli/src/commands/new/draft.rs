@@ -126,7 +126,6 @@ impl Found<'_> {
         toml.0
     }
 
-    /// `[data]`: the file, its template and what counts.
     fn data(&self, chosen: &Chosen, toml: &mut Toml) {
         let args = self.args;
         let Chosen { template, prompt, .. } = chosen;
@@ -156,7 +155,6 @@ impl Found<'_> {
         toml.put("max_prompt_tokens", prompt, &why);
     }
 
-    /// The stages, each continuing the one before.
     fn stages(&self, chosen: &Chosen, toml: &mut Toml) {
         let mut before: Option<&Method> = None;
         for method in &self.methods {

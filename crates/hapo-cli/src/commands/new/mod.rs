@@ -119,7 +119,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 const LOOK: f64 = 120.0;
 const PROMPTS: usize = 8;
 
-/// A model, data and methods.
 struct Found<'a> {
     args: &'a Args,
     threads: usize,
