@@ -167,12 +167,6 @@ impl<'a, S: Summarise> Completions<'a, S> {
         Ok(())
     }
 
-    /// A warning before a local model is sampled: sequences beyond its maximum position.
-    pub fn warning<D: Device>(&self, model: LocalModel<'_, D>) -> Result<Option<String>, Refusal> {
-        let longest = model.longest_prompt(self.plan)?;
-        Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens()))
-    }
-
     pub fn flush(&mut self) -> Result<(), Refusal> {
         self.journal.as_mut().map_or(Ok(()), Journal::flush)
     }

@@ -282,11 +282,12 @@ fn sample<D: Device>(
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);
     model.round_keys_and_values_to(plan.local.kv_dtype);
     model::warn_of_another_template(named, &chat_format)?;
-    let model = LocalModel { model: &model, chat_format: &chat_format };
-    if let Some(it) = session.warning(model)? {
+    let local = LocalModel { model: &model, chat_format: &chat_format };
+    let longest = local.longest_prompt(plan)?;
+    if let Some(it) = model.config().beyond_positions(longest + plan.max_tokens()) {
         errln!("warning: {it}");
     }
-    session.sample(model)?;
+    session.sample(local)?;
     Ok(session.scores())
 }
 
