@@ -27,7 +27,7 @@ pub(crate) struct Args {
     adapter: Option<PathBuf>,
     /// Output: a folder of safetensors, or a GGUF file for llama.cpp
     #[arg(long, value_name = "FORM", value_parser = one_of(FORMS))]
-    to: Option<fn(Dtype) -> Form>,
+    to: Option<AsForm>,
     /// Number format of the output; `f32` keeps what a quantised GGUF file has beyond bf16 [default: the model's]
     #[arg(long, value_name = "FORMAT", value_parser = one_of(DTYPES))]
     dtype: Option<Dtype>,
@@ -36,7 +36,9 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-const FORMS: &[(&str, fn(Dtype) -> Form)] = &[("folder", Form::Folder), ("gguf", Form::Gguf)];
+type AsForm = fn(Dtype) -> Form;
+
+const FORMS: &[(&str, AsForm)] = &[("folder", Form::Folder), ("gguf", Form::Gguf)];
 const DTYPES: &[(&str, Dtype)] = &[("f32", Dtype::F32), ("bf16", Dtype::Bf16), ("f16", Dtype::F16)];
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
