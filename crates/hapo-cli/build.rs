@@ -1,4 +1,4 @@
-//! Tells the binary the commit it was built from, for run folders and `--version`.
+//! Tells the binary the commit it was built from, for run folders and `--version`, and the pages of the methods.
 
 use std::process::Command;
 
@@ -11,11 +11,32 @@ fn main() {
     };
     println!("cargo:rustc-env=HAPO_VERSION={version}");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=methods");
+    let to = std::env::var("OUT_DIR").expect("Cargo names the folder");
+    std::fs::write(format!("{to}/pages.rs"), pages()).expect("Cargo's folder is writable");
     if commit.is_some()
         && let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
     {
         println!("cargo:rerun-if-changed={log}");
     }
+}
+
+/// The slice of the pages in `methods`, each with its name.
+fn pages() -> String {
+    let files = std::fs::read_dir("methods").expect("the pages are there");
+    let stem = |it: std::io::Result<std::fs::DirEntry>| {
+        let path = it.expect("the folder can be read").path();
+        path.file_stem().and_then(|it| it.to_str()).expect("names are UTF-8").to_owned()
+    };
+    let mut names: Vec<String> = files.map(stem).collect();
+    // A capital stands before small letters: README is the table.
+    names.sort();
+    let page = |name: &String| {
+        format!(
+            "({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/methods/{name}.md\"))),"
+        )
+    };
+    format!("&[{}]", names.iter().map(page).collect::<String>())
 }
 
 fn git(args: &[&str]) -> Option<String> {

@@ -28,7 +28,6 @@ const OTHER_FLAGS: [(&str, &str); 5] = [
 const OTHER_COMMANDS: [(&str, &str); 2] =
     [("evaluate", "hapo eval"), ("resume", "hapo train RUN --resume")];
 
-/// The command line, its help in groups.
 pub(crate) fn in_groups(command: Command) -> Command {
     let grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
     let mut groups = String::new();

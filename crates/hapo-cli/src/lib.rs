@@ -48,7 +48,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::support::arguments::{count, finish_reward};
 
 pub use crate::commands::export::Tracking;
-pub use crate::commands::train::{ProgressObserver, sources_of};
+pub use crate::commands::train::{ProgressObserver, sources_of, usual_run_dir};
 
 use crate::commands::{
     chat, completions, data, doctor, eval, export, fetch, generate, grade, list, logprobs, merge,

@@ -13,7 +13,6 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 /// True if every line on standard error is JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// From here on everything that is said is JSON.
 pub(crate) fn speak_json() {
     JSON.store(true, Ordering::Relaxed);
 }
@@ -50,7 +49,6 @@ pub(crate) struct StepProgress {
     inside: Arc<Mutex<Inside>>,
 }
 
-/// The step at hand.
 struct Inside {
     step: u64,
     /// The numbers of the last one.

@@ -7,15 +7,13 @@ use hapo_core::Truncated;
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_eval::{Completions, LocalModel, Plan, ProblemResult, ProblemSet, PromptForm, Sampling};
 use hapo_kernels::Cpu;
-use hapo_sampler::ChatFormat;
 use hapo_verify::{Extracting, Extraction, MATH};
 
 use crate::failure::bad_input;
+use crate::support::model::{self, Named};
 
 pub const COMPLETIONS: usize = 2;
 pub const TEMPERATURE: f32 = 0.6;
-/// Longest prompt in tokens, template included.
-const PROMPT_TOKENS: usize = 4096;
 
 /// Whose random numbers the sets of an evaluation draw.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +62,8 @@ pub fn evaluate_sets(
     limits: ScoringLimits,
 ) -> Result<Vec<Vec<ProblemResult>>> {
     let ScoringLimits { max_new_tokens, seed, threads } = limits;
-    let mut loaded =
-        hapo_train::open_frozen_on(model, PROMPT_TOKENS + max_new_tokens, Cpu::new(threads)?)?;
-    let template = hapo_sampler::choose_template(format.template, model, &loaded.tokenizer_files)?;
-    loaded.model.pack_for_decode()?;
-    let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    let named = Named { model, adapter: None };
+    let opened = model::open(named, format.template, max_new_tokens, Cpu::new(threads)?)?;
     let set = |(n, dataset): (usize, &Dataset)| {
         let (name, draws) = match draws {
             DrawKeys::OfNames(names) => (names[n].clone(), hapo_eval::draws_of(&names[n])),
@@ -86,7 +81,7 @@ pub fn evaluate_sets(
     let sets = sets.iter().enumerate().map(set).collect();
     let plan = Plan { truncated: format.truncated, ..Plan::new(sets, sampling, grader()) };
     let mut completions = Completions::of_evaluation(&plan, None)?;
-    completions.sample(LocalModel { model: &loaded.model, chat_format: &chat_format })?;
+    completions.sample(LocalModel { model: &opened.model, chat_format: &opened.chat_format })?;
     Ok(completions.results())
 }
 

@@ -10,9 +10,8 @@ use crate::write::{Format, Writer, Written};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Write,
-    /// It is written with the tokens of its admitted solution, where it has one, for an engine with that tokenizer.
-    WriteWith(Option<Vec<TokenId>>),
+    /// It is written, with the tokens of its admitted solution for an engine with that tokenizer.
+    Write(Option<Vec<TokenId>>),
     Skip,
 }
 
@@ -30,8 +29,7 @@ pub fn convert<E: From<Refusal>>(
         let row = row?;
         let tokens = match decide(&rows, &row)? {
             Decision::Skip => continue,
-            Decision::Write => None,
-            Decision::WriteWith(tokens) => tokens,
+            Decision::Write(tokens) => tokens,
         };
         match row {
             Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,

@@ -32,7 +32,7 @@ pub use container::Container;
 pub use convert::{Converted, Decision, convert, most_teachers};
 pub use dataset::{
     Dataset, Loaded, Only, Reading, Rows, Unread, data_files, json_lines, json_rows, load,
-    load_rows, open, open_all, open_reader, prompt_of, question_hash,
+    load_rows, open, open_all, open_reader, question_hash,
 };
 pub use example::{Example, Message, with_thought};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns, golds_in};
@@ -41,7 +41,7 @@ pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use teacher::{Admission, AdmissionRule, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
-    find_template, jinja, render, teacher_prompt, template_hash, with_hint,
+    find_template, jinja, prompt_of, render, teacher_prompt, template_hash, with_hint,
 };
 pub use write::{Format, VERL_SOURCE, Writer, Written, write_row};
 

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::dataset::{Reading, Unread, open_all, prompt_of, question_hash};
+use crate::dataset::{Reading, Unread, open_all, question_hash};
 use crate::example::Example;
 use crate::layouts::NamedColumns;
 use crate::row::Row;
-use crate::template::PromptTemplate;
+use crate::template::{PromptTemplate, prompt_of};
 use hapo_core::Refusal;
 
 #[derive(Clone, Debug, Default, Serialize)]

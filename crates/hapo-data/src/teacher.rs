@@ -7,9 +7,7 @@
 //! Price: every solution is tokenised and graded before the first step.
 
 use crate::dataset::Dataset;
-use hapo_core::{
-    Refusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher, admit_teacher,
-};
+use hapo_core::{TeacherTrajectory, TokenId, Verdict, admit_graded_teacher, admit_teacher};
 
 /// The solutions that a run may inject, and counts of the others.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,23 +44,35 @@ pub struct AdmissionRule<'a> {
 /// Takes, for every example, its first solutions whose reward is a success and which fit (D9, D28), at most `rule.most`.
 ///
 /// `grade` gives the reward and the verdict of a solution by the index of its example and its own; `encode` its tokens.
-pub fn admit(
+///
+/// # Errors
+///
+/// The first of either.
+pub fn admit<E>(
     dataset: &Dataset,
     rule: AdmissionRule<'_>,
-    mut grade: impl FnMut(usize, usize) -> (f64, Verdict),
-    encode: impl Fn(&str) -> Vec<TokenId>,
-) -> Admission {
+    mut grade: impl FnMut(usize, usize) -> Result<(f64, Verdict), E>,
+    encode: impl Fn(&str) -> Result<Vec<TokenId>, E>,
+) -> Result<Admission, E> {
+    let AdmissionRule { success_at, stop, response_limit, most } = rule;
     let mut admission = Admission::default();
     for (example, row) in dataset.examples.iter().enumerate() {
         admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = Vec::new();
         for (teacher, solution) in row.teachers.iter().enumerate() {
-            if admitted.len() == rule.most {
+            if admitted.len() == most {
                 admission.unused += row.teachers.len() - teacher;
                 break;
             }
-            let (reward, verdict) = grade(example, teacher);
-            match admitted_as(solution, reward, &verdict, rule, &encode) {
+            let (reward, verdict) = grade(example, teacher)?;
+            // A verdict says more than the reward that follows from it.
+            let follows = reward == verdict.reward() && !verdict.is_correct();
+            let trajectory = if follows && reward < success_at {
+                admit_teacher(Vec::new(), stop, &verdict, response_limit)
+            } else {
+                admit_graded_teacher(encode(solution)?, stop, reward, success_at, response_limit)
+            };
+            match trajectory {
                 Ok(trajectory) => admitted.push(trajectory),
                 Err(refusal) => {
                     let why = refusal.to_string();
@@ -72,22 +82,7 @@ pub fn admit(
         }
         admission.teachers.push(admitted);
     }
-    admission
-}
-
-fn admitted_as(
-    solution: &str,
-    reward: f64,
-    verdict: &Verdict,
-    rule: AdmissionRule<'_>,
-    encode: impl Fn(&str) -> Vec<TokenId>,
-) -> Result<TeacherTrajectory, Refusal> {
-    // A verdict says more than the reward that follows from it.
-    if reward < rule.success_at && reward == verdict.reward() && !verdict.is_correct() {
-        return admit_teacher(Vec::new(), rule.stop, verdict, rule.response_limit);
-    }
-    let tokens = encode(solution);
-    admit_graded_teacher(tokens, rule.stop, reward, rule.success_at, rule.response_limit)
+    Ok(admission)
 }
 
 #[cfg(test)]
@@ -118,12 +113,12 @@ mod tests {
             let Example { answer, teachers, .. } = &dataset.examples[example];
             let solution = &teachers[teacher];
             let verdict = Verdict::of::<&str>(Ok(solution.ends_with(&format!("={answer}"))));
-            (verdict.reward(), verdict)
+            Ok::<_, std::convert::Infallible>((verdict.reward(), verdict))
         };
-        let encode = |solution: &str| solution.bytes().map(u32::from).collect();
+        let encode = |solution: &str| Ok(solution.bytes().map(u32::from).collect());
         let admitted = |response_limit, most| {
             let rule = AdmissionRule { success_at: 1.0, stop: &[0], response_limit, most };
-            let admission = admit(&dataset, rule, verdict, encode);
+            let Ok(admission) = admit(&dataset, rule, verdict, encode);
             let text = |it: &TeacherTrajectory| {
                 String::from_utf8(it.tokens().iter().map(|it| *it as u8).collect()).unwrap()
             };

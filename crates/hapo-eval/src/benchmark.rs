@@ -44,7 +44,7 @@ pub struct Suite {
 impl Benchmark {
     pub fn problems(&self, count: usize) -> Result<Dataset, Refusal> {
         match self.source {
-            Source::Task(set, split) => Ok(set_of(set, split, count)?),
+            Source::Task(set, split) => set_of(set.family, set.level, split, count),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
                 Err(Refusal::input(problem).hint(NAME_FOLDER))
@@ -117,9 +117,7 @@ pub fn text_checksum(dataset: &Dataset) -> String {
         hash.update(it.as_bytes());
         hash.update(b"\n");
     }
-    let head = hash.finalize();
-    let head = head.first_chunk().expect("a SHA-256 digest has 32 bytes");
-    format!("{:016x}", u64::from_be_bytes(*head))
+    hapo_core::hex(&hash.finalize()[..8])
 }
 
 fn grouped(dataset: Dataset) -> Dataset {
@@ -234,10 +232,6 @@ pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
     BENCHMARKS.iter().find(|it| it.name == name)
 }
 
-pub fn suite(name: &str) -> Option<&'static Suite> {
-    SUITES.iter().find(|it| it.name == name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +253,7 @@ mod tests {
     fn what_is_chosen_by_is_not_what_is_reported() {
         use hapo_data::task::split_of;
         let problems = |name: &str| -> Vec<String> {
-            let sets = suite(name).unwrap().benchmarks.iter();
+            let sets = SUITES.iter().find(|it| it.name == name).unwrap().benchmarks.iter();
             let sets = sets.flat_map(|it| it.problems(64).unwrap().examples);
             sets.map(|it| it.problem).collect()
         };
@@ -271,12 +265,9 @@ mod tests {
 
     #[test]
     fn the_papers_suite_has_the_papers_counts() {
-        let it: Vec<(&str, Option<usize>)> = suite("math6")
-            .unwrap()
-            .benchmarks
-            .iter()
-            .map(|it| (it.title, it.completions))
-            .collect();
+        let suite = SUITES.iter().find(|it| it.name == "math6").unwrap();
+        let it: Vec<(&str, Option<usize>)> =
+            suite.benchmarks.iter().map(|it| (it.title, it.completions)).collect();
         let expected = [
             ("Math-500", Some(1)),
             ("Olympiad Bench", Some(1)),

@@ -192,16 +192,7 @@ impl Comparison {
     }
 
     fn text(&self) -> String {
-        let lines = self.lines(|_, cell| plain(cell));
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-        let widths: Vec<usize> = (0..lines[0].len()).filter_map(width).collect();
-        let mut text = String::new();
-        for line in &lines {
-            let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            text += padded.collect::<Vec<_>>().join("  ").trim_end();
-            text.push('\n');
-        }
-        text
+        padded(&self.lines(|_, cell| plain(cell)))
     }
 
     fn markdown(&self) -> String {
@@ -251,6 +242,19 @@ impl Comparison {
             None => value,
         }
     }
+}
+
+/// A table as lines of text, each column as wide as its widest cell.
+pub fn padded(table: &[Vec<String>]) -> String {
+    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..table[0].len()).filter_map(width).collect();
+    let mut text = String::new();
+    for row in table {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 impl Row {

@@ -5,7 +5,7 @@ use hapo_data::{Dataset, Example};
 use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, in_order};
 use serde::{Deserialize, Serialize};
 
-use crate::raw_completion::RawCompletion;
+use crate::completions::RawCompletion;
 use crate::statistics::{Estimate, estimate};
 
 /// Why a completion that was cut off gives no answer.

@@ -7,15 +7,13 @@ mod completions;
 mod generations;
 mod grading;
 mod plan;
-mod raw_completion;
-mod score;
 mod scores;
 mod statistics;
 mod traces;
 
-pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
-pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
-pub use completions::{Completions, LocalModel, Progress, Summarise};
+pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, text_checksum};
+pub use compare::{Cell, Comparison, Layout, Row, compare, padded, warnings};
+pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
 pub use generations::Generations;
 pub use grading::{
     CUT_OFF, GradedCompletion, Judge, ProblemResult, average, beside_mathematics, gold_of, unsuited,
@@ -26,9 +24,7 @@ pub use plan::{
     Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,
     counterpart, draws_of,
 };
-pub use raw_completion::RawCompletion;
-pub use score::{Other, Score, score};
-pub use scores::{Recorded, Scores};
+pub use scores::{Other, Recorded, Score, Scores, score};
 pub use statistics::{
     Estimate, estimate, estimate_mean_of, majority, paired_difference, pass_at_k,
 };

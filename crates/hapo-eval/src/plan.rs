@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::{Refusal, Truncated};
-use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_data::task::{self, Split};
 use hapo_data::{Dataset, Example};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
@@ -11,7 +11,7 @@ use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::benchmark::{Benchmark, SUITES, benchmark, suite};
+use crate::benchmark::{Benchmark, SUITES, benchmark};
 
 /// Completions of each problem where neither the caller nor the benchmark names a number.
 const COMPLETIONS: usize = 2;
@@ -75,35 +75,28 @@ impl ProblemSets {
     pub fn choose(choice: SetChoice<'_>) -> Result<Self, Refusal> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
-            let members: Vec<&Benchmark> = match (suite(name), benchmark(name)) {
-                (Some(it), _) => it.benchmarks.iter().collect(),
-                (None, Some(it)) => vec![it],
-                (None, None) => {
-                    sets.push(ProblemSet {
-                        name: name.to_owned(),
-                        dataset: level(name, choice)?,
-                        completions: choice.completions.unwrap_or(COMPLETIONS),
-                        draws: draws_of(name),
-                    });
-                    continue;
-                }
-            };
-            for member in members {
+            let all =
+                SUITES.iter().flat_map(|suite| suite.benchmarks.iter().map(move |it| (suite, it)));
+            let mut members = all.filter(|it| it.0.name == name || it.1.name == name).peekable();
+            if members.peek().is_none() {
+                sets.push(ProblemSet {
+                    name: name.to_owned(),
+                    dataset: level(name, choice)?,
+                    completions: choice.completions.unwrap_or(COMPLETIONS),
+                    draws: draws_of(name),
+                });
+            }
+            for (suite, member) in members {
                 if sets.iter().any(|set: &ProblemSet| set.name == member.name) {
                     continue;
                 }
-                max_tokens = max_tokens.max(suite_max_tokens(member));
+                max_tokens = max_tokens.max(suite.max_tokens);
                 sets.push(set_of(member, choice)?);
             }
         }
         let max_tokens = choice.max_tokens.or(max_tokens).unwrap_or(MAX_TOKENS);
         Ok(Self { sets, max_tokens })
     }
-}
-
-fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
-    let has = |member: &Benchmark| member.name == benchmark.name;
-    SUITES.iter().find(|suite| suite.benchmarks.iter().any(has))?.max_tokens
 }
 
 fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Refusal> {
@@ -133,14 +126,7 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
                 "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
             )
         })?;
-    make_set(&TaskSet {
-        seed: 0,
-        levels: vec![(family.to_owned(), level)],
-        split: choice.split,
-        count: choice.problems,
-        teacher_coverage: 0.0,
-        teacher_steps: TeacherSteps::Exact,
-    })
+    task::set_of(family, level, choice.split, choice.problems)
 }
 
 /// A local model by its contents: other weights may come to lie under the same name.

@@ -81,7 +81,6 @@ fn typed<'a, 'py, T: Element, D: Dimension>(
     it.cast().map_err(|_| refused("another array".to_owned()))
 }
 
-/// A name that is not among those there are.
 pub(crate) fn unknown<'a>(name: &str, got: &str, there: impl Iterator<Item = &'a str>) -> PyErr {
     let there: Vec<&str> = there.collect();
     value_error(name, format!("expected one of {}, got {:?}", there.join(", "), excerpt(got, 40)))

@@ -195,7 +195,8 @@ impl Batch<'_> {
             return Err(value_error("uids", problem));
         }
         let teacher = self.teacher(group)?;
-        let free_slot = usize::from(has_free_slot(method, teacher.as_ref()));
+        // The first row of the group gives way before anything is looked at.
+        let free_slot = usize::from(teacher.is_some() && method.gated.slot == SlotRule::Fixed);
         let sampled = &rows[free_slot.min(rows.len())..];
         let prompt = PromptId(self.prompts[group]);
         let scored = self.scored(prompt, method.group_size - free_slot, sampled);
@@ -270,11 +271,6 @@ impl Batch<'_> {
             }
         }
     }
-}
-
-/// True if the first row of a group gives way before anything is looked at.
-fn has_free_slot(method: &Method, teacher: Option<&TeacherTrajectory>) -> bool {
-    teacher.is_some() && method.gated.slot == SlotRule::Fixed
 }
 
 impl Decided {

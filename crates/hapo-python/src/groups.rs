@@ -140,7 +140,8 @@ pub(crate) struct Sampled {
     stored: Vec<StoredTrace>,
     #[pyo3(get)]
     hints: usize,
-    at: StepContext,
+    #[pyo3(get)]
+    step: u64,
     seed: u64,
     #[pyo3(get)]
     is_open: bool,
@@ -159,7 +160,7 @@ impl Sampled {
             teachers: it.teachers.to_vec(),
             stored: Vec::new(),
             hints: it.hints,
-            at: it.at,
+            step: it.at.step.0,
             seed: it.seed,
             is_open: false,
             slot: None,
@@ -180,7 +181,7 @@ impl Sampled {
             teachers: offer.teachers.to_vec(),
             stored: offer.stored.to_vec(),
             hints: 0,
-            at: StepContext { step: offer.slot.step, initial_threshold: 0.0 },
+            step: offer.slot.step.0,
             seed: offer.slot.seed,
             is_open,
             slot: offer.slot_in(group),
@@ -196,7 +197,6 @@ impl Sampled {
 
 getters! { Sampled |self, py| {
         prompt: u64 = self.group.prompt().0;
-        step: u64 = self.at.step.0;
         successes: usize = self.group.successes();
         teachers: Vec<Column<'py, u32>> =
             arrays(py, self.teachers.iter().map(TeacherTrajectory::tokens));
@@ -216,8 +216,8 @@ getters! { Sampled |self, py| {
 
     /// Draws of the method at this step, prompt and part.
     fn rng(&self) -> Rng {
-        let (step, prompt) = (self.at.step.0, self.group.prompt().0);
-        let counter = RngCounter { step, prompt, rollout: self.part as u64, position: 0 };
+        let (prompt, rollout) = (self.group.prompt().0, self.part as u64);
+        let counter = RngCounter { step: self.step, prompt, rollout, position: 0 };
         Rng(CounterRng::new(self.seed, RngStream::Growth, counter))
     }
 
@@ -226,7 +226,7 @@ getters! { Sampled |self, py| {
     }
 
     fn __repr__(&self) -> String {
-        let (prompt, step, part) = (self.group.prompt().0, self.at.step.0, self.part);
+        let (prompt, step, part) = (self.group.prompt().0, self.step, self.part);
         format!("Sampled(prompt {prompt}, step {step}, part {part}: {} rollouts)", self.__len__())
     }
 }

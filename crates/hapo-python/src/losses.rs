@@ -43,15 +43,17 @@ pub(crate) fn policy_terms(
         }
     }
     let clip = Clip { low: clip_low, high: clip_high };
-    let normaliser = word::<NormaliserKind>("normaliser", normaliser)?;
-    let rows = Rows::new(log_probs, mask, divisor, normaliser)?;
+    let log_probs: PyReadonlyArray<'_, f32, Ix2> = array("log_probs", log_probs)?;
+    let mask: PyReadonlyArray<'_, bool, Ix2> = array("mask", mask)?;
+    let rows = Rows::new(&log_probs, &mask, divisor, normaliser)?;
     let old: PyReadonlyArray<'_, f32, Ix2> = array("old_log_probs", old_log_probs)?;
-    same("old_log_probs", &old.shape(), "log_probs", &rows.shape())?;
-    let advantages = rows.factors("advantages", advantages)?;
+    same("old_log_probs", &old.shape(), "log_probs", &log_probs.shape())?;
+    let advantages: PyReadonlyArray<'_, f64, Ix1> = array("advantages", advantages)?;
+    same("advantages", &advantages.len(), "rows of log_probs", &log_probs.shape()[0])?;
     let mut slopes = output::<f32, Ix2>("d_log_probs", d_log_probs)?;
-    same("d_log_probs", &slopes.shape(), "log_probs", &rows.shape())?;
-    let (rows, old, advantages, slopes) =
-        (rows.view()?, old.as_slice()?, advantages.as_slice()?, slopes.as_slice_mut()?);
+    same("d_log_probs", &slopes.shape(), "log_probs", &log_probs.shape())?;
+    let (old, advantages, slopes) =
+        (old.as_slice()?, advantages.as_slice()?, slopes.as_slice_mut()?);
     py.detach(|| {
         let (mut total, mut loss, mut tokens) = (SpanTerms::default(), 0.0, 0);
         let mut gathered_old = Vec::new();
@@ -91,12 +93,14 @@ pub(crate) fn teacher_terms(
     if !(d > 0.0 && d.is_finite()) {
         return Err(value_error("d", format!("expected a number above 0, got {d}")));
     }
-    let normaliser = word::<NormaliserKind>("normaliser", normaliser)?;
-    let rows = Rows::new(log_probs, mask, divisor, normaliser)?;
-    let weights = rows.factors("weights", weights)?;
+    let log_probs: PyReadonlyArray<'_, f32, Ix2> = array("log_probs", log_probs)?;
+    let mask: PyReadonlyArray<'_, bool, Ix2> = array("mask", mask)?;
+    let rows = Rows::new(&log_probs, &mask, divisor, normaliser)?;
+    let weights: PyReadonlyArray<'_, f64, Ix1> = array("weights", weights)?;
+    same("weights", &weights.len(), "rows of log_probs", &log_probs.shape()[0])?;
     let mut slopes = output::<f32, Ix2>("d_log_probs", d_log_probs)?;
-    same("d_log_probs", &slopes.shape(), "log_probs", &rows.shape())?;
-    let (rows, weights, slopes) = (rows.view()?, weights.as_slice()?, slopes.as_slice_mut()?);
+    same("d_log_probs", &slopes.shape(), "log_probs", &log_probs.shape())?;
+    let (weights, slopes) = (weights.as_slice()?, slopes.as_slice_mut()?);
     py.detach(|| {
         let whole = Loss::new(Normaliser::TOKEN_MEAN);
         let (mut loss, mut tokens) = (0.0, 0);
@@ -139,59 +143,8 @@ pub(crate) fn divisor(
     Ok(kind.of(max_response).divisor(lengths))
 }
 
-struct Rows<'py> {
-    log_probs: PyReadonlyArray<'py, f32, Ix2>,
-    mask: PyReadonlyArray<'py, bool, Ix2>,
-    divisor: f64,
-    normaliser: NormaliserKind,
-}
-
-impl<'py> Rows<'py> {
-    fn new(
-        log_probs: &Bound<'py, PyAny>,
-        mask: &Bound<'py, PyAny>,
-        divisor: f64,
-        normaliser: NormaliserKind,
-    ) -> PyResult<Self> {
-        if !(divisor > 0.0 && divisor.is_finite()) {
-            return Err(value_error(
-                "divisor",
-                format!("expected a number above 0, got {divisor}"),
-            ));
-        }
-        let log_probs: PyReadonlyArray<'py, f32, Ix2> = array("log_probs", log_probs)?;
-        let mask: PyReadonlyArray<'py, bool, Ix2> = array("mask", mask)?;
-        same("mask", &mask.shape(), "log_probs", &log_probs.shape())?;
-        Ok(Self { log_probs, mask, divisor, normaliser })
-    }
-
-    fn shape(&self) -> &[usize] {
-        self.log_probs.shape()
-    }
-
-    fn factors(
-        &self,
-        name: &str,
-        it: &Bound<'py, PyAny>,
-    ) -> PyResult<PyReadonlyArray<'py, f64, Ix1>> {
-        let factors: PyReadonlyArray<'py, f64, Ix1> = array(name, it)?;
-        same(name, &factors.len(), "rows of log_probs", &self.shape()[0])?;
-        Ok(factors)
-    }
-
-    fn view(&self) -> PyResult<RowsView<'_>> {
-        Ok(RowsView {
-            log_probs: self.log_probs.as_slice()?,
-            mask: self.mask.as_slice()?,
-            width: self.shape()[1],
-            divisor: self.divisor,
-            normaliser: self.normaliser.of(0),
-        })
-    }
-}
-
-/// The same without the interpreter.
-struct RowsView<'a> {
+/// The masked tokens of a batch of padded rows.
+struct Rows<'a> {
     log_probs: &'a [f32],
     mask: &'a [bool],
     width: usize,
@@ -199,7 +152,23 @@ struct RowsView<'a> {
     normaliser: Normaliser,
 }
 
-impl<'a> RowsView<'a> {
+impl<'a> Rows<'a> {
+    fn new(
+        log_probs: &'a PyReadonlyArray<'_, f32, Ix2>,
+        mask: &'a PyReadonlyArray<'_, bool, Ix2>,
+        divisor: f64,
+        normaliser: &str,
+    ) -> PyResult<Self> {
+        if !(divisor > 0.0 && divisor.is_finite()) {
+            let problem = format!("expected a number above 0, got {divisor}");
+            return Err(value_error("divisor", problem));
+        }
+        same("mask", &mask.shape(), "log_probs", &log_probs.shape())?;
+        let normaliser = word::<NormaliserKind>("normaliser", normaliser)?.of(0);
+        let (width, mask) = (log_probs.shape()[1], mask.as_slice()?);
+        Ok(Self { log_probs: log_probs.as_slice()?, mask, width, divisor, normaliser })
+    }
+
     fn masked(&self, row: usize, of: &'a [f32]) -> impl Iterator<Item = f32> {
         let at = row * self.width..(row + 1) * self.width;
         of[at.clone()].iter().zip(&self.mask[at]).filter(|it| *it.1).map(|it| *it.0)

@@ -147,7 +147,6 @@ impl Schedule {
     }
 }
 
-/// The gate of a name, if it is a table.
 fn table_gate(name: &str) -> PyResult<&'static GateRule> {
     let tables = || GATES.iter().filter(|it| it.is_table).map(|it| it.name);
     let rule = hapo_core::gate_rule(name).ok_or_else(|| unknown("gate", name, tables()))?;
@@ -155,7 +154,6 @@ fn table_gate(name: &str) -> PyResult<&'static GateRule> {
     refused.map_or(Ok(rule), |problem| Err(value_error("gate", problem)))
 }
 
-/// A number from 0.
 pub(crate) fn count(name: &str, it: i64) -> PyResult<usize> {
     usize::try_from(it)
         .map_err(|_| value_error(name, format!("expected a number from 0, got {it}")))

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hapo_cli::support::device::{self, ComputeArg, DeviceArg};
 use hapo_cli::support::machine;
-use hapo_cli::{Tracking, failure, on_device, sources_of};
+use hapo_cli::{Tracking, failure, on_device, sources_of, usual_run_dir};
 use hapo_kernels::Device;
 use hapo_train::{
     Answers, Meter, Metrics, Observer, Outcome, Overrides, Recipe, ResumePolicy, RunPlan,
@@ -76,18 +76,16 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
         (Ok(_), Some(told)) => Err(told),
         // The second Ctrl-C is for the program around the run.
         (Ok(_), None) if interrupted > 1 => Err(PyKeyboardInterrupt::new_err(())),
-        (Ok((folder, outcome)), None) => Ok((folder, json_of(&outcome, interrupted))),
+        (Ok((folder, outcome)), None) => {
+            let mut json = serde_json::json!(outcome);
+            json["interrupted"] = (interrupted > 0).into();
+            Ok((folder, json.to_string()))
+        }
     }
 }
 
-fn json_of(outcome: &Outcome, interrupted: usize) -> String {
-    let mut json = serde_json::json!(outcome);
-    json["interrupted"] = (interrupted > 0).into();
-    json.to_string()
-}
-
 fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)> {
-    let (stages, name) = request.stages()?;
+    let stages = request.stages()?;
     let choice = device::parse(&request.device).map_err(|it| {
         failure::bad_input(format!("device: {it}"), "device=\"cpu\" or \"cuda:0\"")
     })?;
@@ -105,17 +103,12 @@ fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)
     }
     let threads = hapo_cli::threads(request.threads);
     let compute = stages[0].compute;
-    on_device!(device, compute, threads, |device| run_stages(
-        request,
-        (&stages, &name),
-        &device,
-        link
-    ))
+    on_device!(device, compute, threads, |device| run_stages(request, &stages, &device, link))
 }
 
 fn run_stages<D: Device + Clone>(
     request: &Request,
-    (stages, name): (&[Recipe], &str),
+    stages: &[Recipe],
     device: &D,
     link: &Arc<Link>,
 ) -> anyhow::Result<(PathBuf, Outcome)> {
@@ -124,7 +117,8 @@ fn run_stages<D: Device + Clone>(
         "resume" => ResumePolicy::Resume,
         _ => ResumePolicy::ResumeWithRecipe,
     };
-    let run_dir = request.run_dir.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
+    let usual = || usual_run_dir(stages, request.recipe.as_deref());
+    let run_dir = request.run_dir.clone().unwrap_or_else(usual);
     hapo_train::keep_stages(&run_dir, stages)?;
     let mut done = None;
     for recipe in stages {
@@ -150,8 +144,7 @@ fn run_stages<D: Device + Clone>(
 }
 
 impl Request {
-    /// The stages of the recipe, and the name of its folder.
-    fn stages(&self) -> anyhow::Result<(Vec<Recipe>, String)> {
+    fn stages(&self) -> anyhow::Result<Vec<Recipe>> {
         let mut set = Vec::with_capacity(self.set.len());
         for (key, json) in &self.set {
             let value: serde_json::Value = serde_json::from_str(json)?;
@@ -179,14 +172,7 @@ impl Request {
         if let Some((name, build)) = earlier {
             register(name, build)?;
         }
-        let stages = stages?;
-        let stem = self.recipe.as_deref().and_then(|it| it.file_stem());
-        let name = match (stages.as_slice(), stem) {
-            ([one], _) if one.stage().is_none() => one.name().to_owned(),
-            (_, Some(stem)) => stem.to_string_lossy().into_owned(),
-            (_, None) => "run".to_owned(),
-        };
-        Ok((stages, name))
+        Ok(stages?)
     }
 }
 

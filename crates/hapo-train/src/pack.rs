@@ -199,11 +199,6 @@ impl MicroBatch {
 }
 
 #[cfg(test)]
-pub(crate) fn batches_of(micro_batch_tokens: usize) -> Batching {
-    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
-}
-
-#[cfg(test)]
 mod tests {
     use hapo_core::Term;
 

@@ -65,7 +65,7 @@ fn talk<D: Device>(
 ) -> Result<()> {
     let max_new_tokens = args.sampling.max_new_tokens.expect("it has a default");
     let model::Opened { model, chat_format, seconds, .. } =
-        model::open(args.model.named(), template, max_new_tokens, device)?;
+        model::open(args.model.named(), template.choice(), max_new_tokens, device)?;
     tell_start(args.device.verbose, &seconds);
     let answerer = Answerer {
         model: &model,

@@ -276,17 +276,18 @@ fn sample<D: Device>(
 ) -> Result<Vec<Score>> {
     let named = args.named();
     let model::Opened { mut model, chat_format, fingerprints, seconds } =
-        model::open(named, template, plan.max_tokens(), device)?;
+        model::open(named, template.choice(), plan.max_tokens(), device)?;
     tell_start(args.device.verbose, &seconds);
     plan.local.fingerprints = Some(fingerprints);
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);
     model.round_keys_and_values_to(plan.local.kv_dtype);
     model::warn_of_another_template(named, &chat_format)?;
-    let model = LocalModel { model: &model, chat_format: &chat_format };
-    if let Some(it) = session.warning(model)? {
+    let local = LocalModel { model: &model, chat_format: &chat_format };
+    let longest = local.longest_prompt(plan)?;
+    if let Some(it) = model.config().beyond_positions(longest + plan.max_tokens()) {
         errln!("warning: {it}");
     }
-    session.sample(model)?;
+    session.sample(local)?;
     Ok(session.scores())
 }
 

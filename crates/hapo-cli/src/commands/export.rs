@@ -16,7 +16,6 @@ use crate::failure::bad_input;
 use crate::progress::tell;
 use crate::support::arguments::not_an_input;
 
-/// The program that logs with a tracker's own package.
 const SCRIPT: &str = include_str!("export.py");
 /// Between two looks at a running run.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -81,16 +80,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     loop {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
-            let folder = it.folder();
-            let known = loggers.iter().position(|logger| logger.folder == folder);
-            if let Some(at) = known {
-                loggers[at].send(it)?;
-            } else {
+            let known = loggers.iter().position(|logger| logger.folder == it.folder());
+            if known.is_none() {
                 warn_of_unreadable(&it.name, &it.unreadable);
-                let mut logger = Logger::start(&args.python, tracker, &args.project, it)?;
-                logger.send(it)?;
-                loggers.push(logger);
+                loggers.push(Logger::start(&args.python, tracker, &args.project, it)?);
             }
+            let at = known.unwrap_or(loggers.len() - 1);
+            loggers[at].send(it)?;
         }
         if !args.follow || !runs.iter().any(Run::is_running) {
             break;
@@ -148,7 +144,6 @@ impl Drop for Tracking {
     }
 }
 
-/// Logs the run in a folder until it is over.
 fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
     let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
     let project = std::env::var("WANDB_PROJECT").unwrap_or_else(|_| "hapo".to_owned());
@@ -221,17 +216,12 @@ impl Logger {
         for (step, metrics) in run.steps_after(self.last) {
             let line = json!({ "step": step, "metrics": metrics });
             if write_line(&mut self.process, &line).is_err() {
-                return self.ended();
+                let status = self.process.wait().context("the tracker's process")?;
+                anyhow::bail!("{}: the tracker's process ended early ({status})", self.run);
             }
             self.last = step;
         }
         Ok(())
-    }
-
-    /// The process took no more lines: it ended before its time.
-    fn ended(&mut self) -> Result<()> {
-        let status = self.process.wait().context("the tracker's process")?;
-        anyhow::bail!("{}: the tracker's process ended early ({status})", self.run)
     }
 
     fn finish(mut self, tracker: &str) -> Result<()> {

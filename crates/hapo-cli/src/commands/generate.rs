@@ -160,7 +160,7 @@ fn sample<D: Device>(
 ) -> Result<()> {
     let most = args.sampling.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
     let model::Opened { mut model, chat_format, fingerprints, seconds } =
-        model::open(args.model.named(), template, most, device)?;
+        model::open(args.model.named(), template.choice(), most, device)?;
     tell_start(args.device.verbose, &seconds);
     model.round_keys_and_values_to(args.kv.kv_dtype);
     plan.local.fingerprints = Some(fingerprints);

@@ -7,6 +7,7 @@ use hapo_kernels::Compute;
 use hapo_model::Dtype;
 use hapo_model::folder::{self, Form};
 
+use crate::support::arguments::one_of;
 use crate::support::{device, hub};
 
 /// Write a model as a whole: its adapter added, or in another form or number format.
@@ -25,28 +26,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", required_unless_present_any = ["to", "dtype"])]
     adapter: Option<PathBuf>,
     /// Output: a folder of safetensors, or a GGUF file for llama.cpp
-    #[arg(long, value_name = "FORM")]
-    to: Option<To>,
+    #[arg(long, value_name = "FORM", value_parser = one_of(FORMS))]
+    to: Option<AsForm>,
     /// Number format of the output; `f32` keeps what a quantised GGUF file has beyond bf16 [default: the model's]
-    #[arg(long, value_name = "FORMAT")]
-    dtype: Option<Written>,
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(DTYPES))]
+    dtype: Option<Dtype>,
     /// The folder or file to write
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum To {
-    Folder,
-    Gguf,
-}
+type AsForm = fn(Dtype) -> Form;
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Written {
-    F32,
-    Bf16,
-    F16,
-}
+const FORMS: &[(&str, AsForm)] = &[("folder", Form::Folder), ("gguf", Form::Gguf)];
+const DTYPES: &[(&str, Dtype)] = &[("f32", Dtype::F32), ("bf16", Dtype::Bf16), ("f16", Dtype::F16)];
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let model = hub::model_folder(&args.model)?;
@@ -55,19 +48,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let (mut model, mut adapter) = (folder::open(model)?, None);
     if let Some(dir) = &args.adapter {
         adapter = Some(folder::open_adapter(dir)?);
-    } else if matches!(args.dtype, Some(Written::F32)) {
+    } else if args.dtype == Some(Dtype::F32) {
         model = model.in_f32();
     }
-    let dtype = match args.dtype {
-        Some(Written::F32) => Dtype::F32,
-        Some(Written::Bf16) => Dtype::Bf16,
-        Some(Written::F16) => Dtype::F16,
-        None => model.stored_dtype(),
-    };
-    let form = match args.to {
-        Some(To::Gguf) => Form::Gguf(dtype),
-        Some(To::Folder) | None => Form::Folder(dtype),
-    };
+    let dtype = args.dtype.unwrap_or_else(|| model.stored_dtype());
+    let form = args.to.unwrap_or(Form::Folder)(dtype);
     let device = device::cpu(threads, Compute::F32)?;
     folder::merge(&args.output, form, &model, adapter.as_ref(), &device)?;
     errln!("written {}", args.output.display());

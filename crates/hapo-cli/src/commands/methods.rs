@@ -15,46 +15,8 @@ pub(crate) struct Args {
     name: Option<String>,
 }
 
-macro_rules! pages {
-    ($($name:literal,)+) => {
-        &[$((
-            $name,
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/methods/", $name, ".md")),
-        ),)+]
-    };
-}
-
 /// Names and texts of the pages in `docs/methods`, the table first.
-const PAGES: &[(&str, &str)] = pages![
-    "README",
-    "ampo",
-    "chord-mu",
-    "chord-phi",
-    "edge",
-    "exgrpo",
-    "ghpo",
-    "grpo",
-    "hapo",
-    "hpt",
-    "kdrl",
-    "luffy",
-    "maxrl",
-    "ngrpo",
-    "opd",
-    "prefix-rft",
-    "questa",
-    "relift",
-    "repo",
-    "rlep",
-    "scaf-grpo",
-    "sdpo",
-    "sft",
-    "srft",
-    "superrl",
-    "trapo",
-    "uft",
-    "w-reinforce",
-];
+const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0).collect());
 

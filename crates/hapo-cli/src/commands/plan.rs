@@ -195,13 +195,7 @@ fn print(plan: &Estimate) -> Result<()> {
 }
 
 fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    let digits: Vec<char> = value.to_string().chars().collect();
+    let groups = digits.rchunks(3).rev().map(|it| it.iter().collect::<String>());
+    groups.collect::<Vec<_>>().join(",")
 }

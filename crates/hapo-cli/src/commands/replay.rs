@@ -42,7 +42,6 @@ fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
     Ok(RunPlan::settle_in(run, &recipe, sources_of(&recipe)?)?)
 }
 
-/// A step of a run, from its kept rollouts, next to what was logged.
 fn step_of_run<D: Device>(args: &Args, plan: &RunPlan, device: D) -> Result<()> {
     let (run, step) = (&args.run, args.step);
     let it = hapo_train::replay_run::replay_run_on(device, plan, run, step)?;

@@ -30,16 +30,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let titles = ["run", "method", "steps", "reward", "eval", "state", "last step"];
-    let mut table = vec![titles.map(str::to_owned)];
+    let mut table = vec![titles.map(str::to_owned).to_vec()];
     table.extend(runs.iter().map(cells));
-    let width = |column: usize| {
-        table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    for row in &table {
-        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        outln!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    outln!("{}", hapo_eval::padded(&table).trim_end());
     if let Some(latest) = runs.first() {
         errln!("to see the latest: hapo report {}", latest.path);
     }
@@ -53,12 +46,12 @@ pub(super) fn warn_of_unreadable(run: &str, files: &[String]) {
     }
 }
 
-fn cells(run: &RunLine) -> [String; 7] {
+fn cells(run: &RunLine) -> Vec<String> {
     let ends = |ends: Option<[f64; 2]>| match ends {
         Some([first, last]) => format!("{first:.3} → {last:.3}"),
         None => "–".to_owned(),
     };
-    [
+    vec![
         // A name may hold line feeds.
         excerpt(&run.name, usize::MAX),
         run.method.clone().unwrap_or_else(|| "–".to_owned()),

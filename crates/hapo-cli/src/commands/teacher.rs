@@ -1,7 +1,6 @@
 //! `hapo teacher`: verified traces for a set of prompts.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -137,18 +136,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer);
     let tokenizer = tokenizer.transpose()?;
-    // An encoder never fails on text it was made for; if this one does, the run must not continue.
-    let encoding_failed = OnceLock::new();
-    let tokens = |text: &str| match tokenizer.as_ref().map(|it| it.encode(text)) {
-        Some(Ok(it)) => it.len() + 1,
-        Some(Err(it)) => {
-            let _ = encoding_failed.set(it);
-            usize::MAX
+    let tokens = tokenizer.map(|tokenizer| {
+        move |text: &str| {
+            let tokens = tokenizer.encode(text).map(|it| it.len() + 1);
+            tokens.map_err(|it| it.hint("give the tokenizer of the model to be trained"))
         }
-        None => 0,
-    };
-    let length =
-        tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
+    });
+    let length = tokens.as_ref().map(|tokens| Length { limit: args.max_trace_tokens, tokens });
     let grader = args.grader.open()?;
     let prices = args.price_in.zip(args.price_out);
     let prices = prices.map(|(input, output)| Prices { input, output });
@@ -182,9 +176,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let taught = remote(&client, &mut session);
     progress.finish();
     taught?;
-    if let Some(it) = encoding_failed.get() {
-        return Err(bad_input(it.to_string(), "give the tokenizer of the model to be trained"));
-    }
     session.write(!args.only_admitted)?;
     let (summary, elapsed) = (session.summary(), started.elapsed());
     if args.json {

@@ -172,14 +172,7 @@ impl Args {
         if found_at(&self.recipe)?.is_some_and(|it| it.is_dir()) {
             return Ok(self.recipe.clone());
         }
-        let name = match stages {
-            [one] if one.stage().is_none() => one.name().to_owned(),
-            _ => self
-                .recipe
-                .file_stem()
-                .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
-        };
-        Ok(PathBuf::from("runs").join(name))
+        Ok(usual_run_dir(stages, Some(&self.recipe)))
     }
 
     /// The format of `--compute auto`: the faster one here, or that of the run which goes on.
@@ -207,6 +200,16 @@ impl Args {
             stop: interrupt::flag()?,
         })
     }
+}
+
+/// `runs/` and the name of a recipe, of several stages that of their file.
+pub fn usual_run_dir(stages: &[Recipe], file: Option<&Path>) -> PathBuf {
+    let stem = file.and_then(Path::file_stem);
+    Path::new("runs").join(match (stages, stem) {
+        ([one], _) if one.stage().is_none() => one.name().as_ref(),
+        (_, Some(stem)) => stem,
+        (_, None) => "run".as_ref(),
+    })
 }
 
 /// Finds the model and the data of a recipe on the disk, or on the hub where they are named so.
@@ -304,21 +307,18 @@ impl Stage<'_> {
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let all = counted(outcome.steps, "step", "steps");
     let (it, steps) = (outcome, outcome.steps);
-    let done = match (&it.checkpoint, &it.stopped_early) {
+    let done = match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
         (None, _) => format!("{all} done; no checkpoint was written"),
-        (Some(folder), ended) => {
-            let folder = folder.display();
-            match ended {
-                Some(why) => {
-                    format!("ended early after step {steps}: {why}; the model is in {folder}")
-                }
-                None if !it.finished => format!("stopped after step {steps}; saved in {folder}"),
-                None if it.steps_now == 0 => {
-                    format!("{all} done before; nothing to do, the model is in {folder}")
-                }
-                None => format!("{all} done; the model is in {folder}"),
-            }
+        (Some(folder), Some(why)) => {
+            format!("ended early after step {steps}: {why}; the model is in {folder}")
         }
+        (Some(folder), _) if !it.finished => {
+            format!("stopped after step {steps}; saved in {folder}")
+        }
+        (Some(folder), _) if it.steps_now == 0 => {
+            format!("{all} done before; nothing to do, the model is in {folder}")
+        }
+        (Some(folder), _) => format!("{all} done; the model is in {folder}"),
     };
     outln!("{name}: {done}");
     Ok(())

@@ -1,6 +1,5 @@
 //! The solutions of a file that another engine may inject, as the tokens of its model.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -73,45 +72,30 @@ pub(crate) struct Solutions {
 impl Solutions {
     /// The row with the tokens of its first solution that is correct and fits.
     pub(crate) fn decide(&mut self, _: &Rows<'_>, row: &Row) -> Result<Decision> {
-        let Row::Good(example) = row else { return Ok(Decision::Write) };
+        let Row::Good(example) = row else { return Ok(Decision::Write(None)) };
         let dataset = Dataset { examples: vec![example.clone()] };
         let dataset = dataset.under(&self.format.template)?;
         let solutions = &dataset.examples[0].teachers;
-        let failed = RefCell::new(None);
-        let fail = |it: anyhow::Error| {
-            failed.borrow_mut().get_or_insert(it);
-        };
         let gold = gold_of(&self.grader, example);
-        let grade = |_, solution: usize| {
-            let Ok(gold) = &gold else { return (0.0, Verdict::Wrong) };
-            graded(&gold.judge(&solutions[solution])).unwrap_or_else(|it| {
-                fail(it.into());
-                (0.0, Verdict::Wrong)
-            })
+        let grade = |_, solution: usize| match &gold {
+            Ok(gold) => graded(&gold.judge(&solutions[solution])),
+            Err(_) => Ok((0.0, Verdict::Wrong)),
         };
-        let encode = |text: &str| {
-            self.format.tokenizer.encode(text).unwrap_or_else(|it| {
-                fail(it.into());
-                Vec::new()
-            })
-        };
+        let encode = |text: &str| self.format.tokenizer.encode(text);
         let rule = AdmissionRule {
             success_at: 1.0,
             stop: &self.format.stop,
             response_limit: self.longest,
             most: 1,
         };
-        let mut admission = hapo_data::admit(&dataset, rule, grade, encode);
-        if let Some(it) = failed.into_inner() {
-            return Err(it);
-        }
+        let mut admission = hapo_data::admit(&dataset, rule, grade, encode)?;
         for it in &admission.refused {
             *self.refused.entry(it.why.clone()).or_default() += 1;
         }
         self.rows += 1;
         let admitted = admission.teachers.pop().and_then(|mut it| it.pop());
         self.admitted += u64::from(admitted.is_some());
-        Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
+        Ok(Decision::Write(admitted.map(|it| it.tokens().to_vec())))
     }
 
     pub(crate) fn print_counts(&self) {

@@ -71,7 +71,6 @@ impl ComputeArg {
         self.compute == Some(Asked::Auto)
     }
 
-    /// As an override of a recipe's key.
     pub(crate) fn set(self) -> Option<String> {
         self.named().map(|it| format!("compute={it}"))
     }
@@ -170,7 +169,6 @@ pub fn without_cuda() -> anyhow::Error {
     bad_input("--device: this command was built without CUDA", "build it with the feature `cuda`")
 }
 
-/// Runs `$body` with the CPU.
 #[cfg(not(feature = "cuda"))]
 #[macro_export]
 macro_rules! on_device {

@@ -31,7 +31,7 @@ pub fn model_folder(name: &str) -> Result<String> {
             }
         }
         ParsedName::Model(id) => {
-            let snapshot = Hub::from_env().model(&id, &mut DownloadProgress::default())?;
+            let snapshot = Hub::from_env().model(&id, &mut DownloadProgress::new("fetching"))?;
             Ok(snapshot.folder.display().to_string())
         }
         ParsedName::Dataset(_) => Err(bad_input(
@@ -47,7 +47,7 @@ pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
         return Ok(None);
     }
     let ParsedName::Model(id) = parse_name(name)? else { return Ok(None) };
-    let folder = Hub::from_env().model_config(&id, &mut DownloadProgress::default())?;
+    let folder = Hub::from_env().model_config(&id, &mut DownloadProgress::new("fetching"))?;
     Ok(Some(folder.display().to_string()))
 }
 
@@ -67,7 +67,7 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
     match parse_name(name)? {
         ParsedName::Path => Ok(file.to_owned()),
         ParsedName::Dataset(wanted) => {
-            Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::default())?)
+            Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::new("fetching"))?)
         }
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),
@@ -90,28 +90,17 @@ pub(crate) struct DownloadProgress {
     bar: Option<ProgressBar>,
 }
 
-impl Default for DownloadProgress {
-    fn default() -> Self {
-        Self { verb: "fetching", bar: None }
-    }
-}
-
 impl DownloadProgress {
-    /// Of files that are sent.
-    pub(crate) fn sending() -> Self {
-        Self { verb: "sending", bar: None }
+    pub(crate) fn new(verb: &'static str) -> Self {
+        Self { verb, bar: None }
     }
 }
 
 impl Progress for DownloadProgress {
     fn begin(&mut self, file: &str, done: u64, total: u64) {
         if speaks_json() || !std::io::stderr().is_terminal() {
-            if done == 0 {
-                tell(&format!("{} {file} ({total} bytes)", self.verb));
-            } else {
-                tell(&format!("{} {file} ({total} bytes, from byte {done})", self.verb));
-            }
-            return;
+            let from = if done == 0 { String::new() } else { format!(", from byte {done}") };
+            return tell(&format!("{} {file} ({total} bytes{from})", self.verb));
         }
         let style = ProgressStyle::with_template(
             "{msg} {bar:28} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}",

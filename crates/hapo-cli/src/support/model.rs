@@ -25,12 +25,6 @@ pub(crate) struct Named<'a> {
     pub(crate) adapter: Option<&'a Path>,
 }
 
-impl<'a> From<&'a String> for Named<'a> {
-    fn from(model: &'a String) -> Self {
-        Self { model, adapter: None }
-    }
-}
-
 /// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
@@ -129,14 +123,14 @@ pub(crate) struct Opened<D: Device> {
 /// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<D: Device>(
     named: Named<'_>,
-    template: &ChosenTemplate,
+    template: TemplateChoice<'_>,
     max_new_tokens: usize,
     device: D,
 ) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
     let (files, started) = (&loaded.tokenizer_files, Instant::now());
-    let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
+    let template = hapo_sampler::choose_template(template, named.model, files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let mut seconds = loaded.seconds;

@@ -10,14 +10,13 @@ use super::{MAX_RENDERED_BYTES, RECURSION, invalid};
 /// `:` unless it is indented.
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja::Error> {
-    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
-    let sort_keys: Option<bool> = options.get("sort_keys")?;
+    let flag = |name| options.get::<Option<bool>>(name).map(Option::unwrap_or_default);
+    let (ensure_ascii, sort_keys) = (flag("ensure_ascii")?, flag("sort_keys")?);
     let indent: Option<Value> = options.get("indent")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
     options.assert_all_used()?;
-    let indent = match indent {
+    let indent = match indent.filter(|it| !it.is_none() && !it.is_undefined()) {
         None => None,
-        Some(it) if it.is_none() || it.is_undefined() => None,
         Some(it) => match (it.as_usize(), it.as_str()) {
             (Some(width), _) if width <= 64 => Some(" ".repeat(width)),
             (_, Some(text)) => Some(text.to_owned()),
@@ -27,19 +26,12 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja:
             }
         },
     };
-    let (item, key) = match separators.as_deref() {
-        Some([item, key]) => (item.clone(), key.clone()),
+    let [item, key] = match separators.as_deref() {
+        Some([item, key]) => [item.clone(), key.clone()],
         Some(_) => return Err(invalid("tojson: expected two separators")),
-        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
-        None => (", ".to_owned(), ": ".to_owned()),
+        None => [if indent.is_some() { "," } else { ", " }, ": "].map(str::to_owned),
     };
-    let style = PythonJson {
-        ensure_ascii: ensure_ascii.unwrap_or(false),
-        sort_keys: sort_keys.unwrap_or(false),
-        indent,
-        item,
-        key,
-    };
+    let style = PythonJson { ensure_ascii, sort_keys, indent, item, key };
     let mut text = String::new();
     style.write(value, 0, &mut text)?;
     Ok(Value::from(text))

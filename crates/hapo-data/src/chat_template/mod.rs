@@ -10,12 +10,13 @@
 
 mod bounds;
 mod json;
-mod strftime;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chrono::DateTime;
+use chrono::format::{Item, StrftimeItems};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind, State, UndefinedBehavior, filters};
@@ -26,7 +27,6 @@ use hapo_core::Refusal;
 
 pub use bounds::{MEMORY, TIME};
 use json::tojson;
-use strftime::strftime;
 
 /// Longest text of a template, in bytes; published ones have up to 40,000.
 pub const MAX_SOURCE_BYTES: usize = 256 << 10;
@@ -241,6 +241,16 @@ fn check_widths(format: Option<&Value>) -> Result<(), minijinja::Error> {
     Ok(())
 }
 
+/// The time in C's format of dates, in English and UTC.
+fn strftime(format: &str, unix_time: i64) -> Result<String, minijinja::Error> {
+    let items: Vec<Item<'_>> = StrftimeItems::new(format).collect();
+    if items.contains(&Item::Error) {
+        return Err(invalid(format!("strftime_now: unknown directive in `{format}`")));
+    }
+    let time = DateTime::from_timestamp(unix_time, 0).unwrap_or_default();
+    Ok(time.format_with_items(items.iter()).to_string())
+}
+
 fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
     Err(invalid(format!("the template refuses this dialogue: {message}")))
 }
@@ -276,7 +286,6 @@ fn unusable(model: &str, line: Option<usize>, problem: &str) -> Refusal {
     Refusal::input(format!("chat template of {model}{line}: {problem}"))
 }
 
-/// A buffer that takes [`MAX_RENDERED_BYTES`].
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,

@@ -19,7 +19,7 @@ const METADATA_LIMIT: u32 = 64 << 20;
 const NESTING: usize = 64;
 
 pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
-    let mut rows = Rows { reader, begun: false, fields: None, batch: None, next: 0 };
+    let mut rows = Rows { reader, fields: None, batch: None, next: 0 };
     let (path, mut number) = (path.to_owned(), 0);
     rows_of(move || {
         number += 1;
@@ -30,7 +30,6 @@ pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
 
 struct Rows<R> {
     reader: R,
-    begun: bool,
     fields: Option<Vec<Field>>,
     batch: Option<Batch>,
     next: usize,
@@ -47,15 +46,11 @@ struct Field {
 enum Kind {
     Null,
     Bool,
-    Int {
-        width: usize,
-        is_signed: bool,
-    },
+    Int(usize),
+    Unsigned(usize),
     Float(usize),
-    Decimal {
-        width: usize,
-        scale: i64,
-    },
+    /// Its width, and its digits behind the point.
+    Decimal(usize, i64),
     /// The width of its offsets, as of a list.
     Text(usize),
     TextView,
@@ -64,10 +59,8 @@ enum Kind {
     FixedList(usize),
     Struct,
     /// A type that no layout reads, with its number of buffers.
-    Other {
-        buffers: usize,
-        views: bool,
-    },
+    Other(usize),
+    OtherView,
 }
 
 /// Where the numbers of a column lie in the body of its batch.
@@ -86,14 +79,11 @@ struct Batch {
 impl<R: BufRead> Rows<R> {
     /// The metadata of the next message. `None` at the end of the stream.
     fn metadata(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if !self.begun {
-            self.begun = true;
-            if self.reader.fill_buf()?.starts_with(b"ARROW1") {
-                self.reader.consume(6);
-                // Zeros fill the prefix up to 8 bytes, or up to 64, as the writer likes.
-                while let Some(0) = self.reader.fill_buf()?.first() {
-                    self.reader.consume(1);
-                }
+        if self.fields.is_none() && self.reader.fill_buf()?.starts_with(b"ARROW1") {
+            self.reader.consume(6);
+            // Zeros fill the prefix up to 8 bytes, or up to 64, as the writer likes.
+            while let Some(0) = self.reader.fill_buf()?.first() {
+                self.reader.consume(1);
             }
         }
         let mut head = [0; 8];
@@ -127,30 +117,30 @@ impl<R: BufRead> Rows<R> {
     }
 
     fn next_batch(&mut self) -> io::Result<Option<Batch>> {
+        while let Some(metadata) = self.metadata()? {
+            let length = Table::root(&metadata).and_then(|it| size(it.number(3, 8, 0)?));
+            let body = self.take(length.map_err(io::Error::other)? as u64)?;
+            let batch = self.message(&metadata, body).map_err(io::Error::other)?;
+            if batch.is_some() {
+                return Ok(batch);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A batch; nothing of the schema, or of a batch without rows.
+    fn message(&mut self, metadata: &[u8], body: Vec<u8>) -> Found<Option<Batch>> {
         const SCHEMA: i64 = 1;
         const BATCH: i64 = 3;
-        let wrong = |problem: &'static str| io::Error::other(problem);
-        while let Some(metadata) = self.metadata()? {
-            let message = Table::root(&metadata).map_err(wrong)?;
-            let length = message.number(3, 8, 0).map_err(wrong)?;
-            let Ok(length) = u64::try_from(length) else {
-                return broken(format!("a message of {length} bytes cannot be"));
-            };
-            let body = self.take(length)?;
-            let kind = message.number(1, 1, 0).map_err(wrong)?;
-            let header =
-                message.table(2).map_err(wrong)?.ok_or_else(|| wrong("an empty message"))?;
-            match (kind, &self.fields) {
-                (SCHEMA, None) => self.fields = Some(schema(header).map_err(wrong)?),
-                (BATCH, Some(fields)) => {
-                    let batch = Batch::read(header, fields, body).map_err(wrong)?;
-                    if batch.rows > 0 {
-                        return Ok(Some(batch));
-                    }
-                }
-                (SCHEMA | BATCH, _) => return broken("messages in a wrong order"),
-                _ => return broken("a message of an unknown kind"),
+        let message = Table::root(metadata)?;
+        let header = message.table(2)?.ok_or("an empty message")?;
+        match (message.number(1, 1, 0)?, &self.fields) {
+            (SCHEMA, None) => self.fields = Some(schema(header)?),
+            (BATCH, Some(fields)) => {
+                return Ok(Some(Batch::read(header, fields, body)?).filter(|it| it.rows > 0));
             }
+            (SCHEMA | BATCH, _) => return Err("messages in a wrong order"),
+            _ => return Err("a message of an unknown kind"),
         }
         Ok(None)
     }
@@ -193,53 +183,41 @@ impl Field {
     }
 }
 
-fn int(table: Table) -> Found<Kind> {
-    let width = table.number(0, 4, 0)?;
-    if ![8, 16, 32, 64].contains(&width) {
-        return Err("an integer has 8, 16, 32 or 64 bits");
-    }
-    Ok(Kind::Int { width: width as usize / 8, is_signed: table.number(1, 1, 0)? != 0 })
-}
-
 /// The type of a field, by its number in Arrow's list of types.
 fn kind(table: Table) -> Found<Kind> {
     let parts = || table.table(3)?.ok_or("a column has no type");
-    let other = |buffers| Kind::Other { buffers, views: false };
     Ok(match table.number(2, 1, 0)? {
         1 => Kind::Null,
-        2 => int(parts()?)?,
+        2 => match (parts()?.number(0, 4, 0)?, parts()?.number(1, 1, 0)?) {
+            (bits @ (8 | 16 | 32 | 64), 0) => Kind::Unsigned(bits as usize / 8),
+            (bits @ (8 | 16 | 32 | 64), _) => Kind::Int(bits as usize / 8),
+            _ => return Err("an integer has 8, 16, 32 or 64 bits"),
+        },
         3 => match parts()?.number(0, 2, 0)? {
             1 => Kind::Float(4),
             2 => Kind::Float(8),
-            _ => other(2),
+            _ => Kind::Other(2),
         },
         5 => Kind::Text(4),
         6 => Kind::Bool,
-        7 => {
-            let (width, scale) = (parts()?.number(2, 4, 128)?, parts()?.number(1, 4, 0)?);
-            match width {
-                32 | 64 | 128 if scale.abs() <= 1000 => {
-                    Kind::Decimal { width: width as usize / 8, scale }
-                }
-                _ => other(2),
+        7 => match (parts()?.number(2, 4, 128)?, parts()?.number(1, 4, 0)?) {
+            (bits @ (32 | 64 | 128), scale @ -1000..=1000) => {
+                Kind::Decimal(bits as usize / 8, scale)
             }
-        }
+            _ => Kind::Other(2),
+        },
         // Dates, times and intervals; bytes of a fixed length; maps, whose keys and values lie in a structure within.
-        8..=11 | 15 | 17 | 18 => other(2),
+        8..=11 | 15 | 17 | 18 => Kind::Other(2),
         12 => Kind::List(4),
         13 => Kind::Struct,
         14 => return Err("columns of unions are not read: write the file as Parquet"),
-        16 => {
-            let length = parts()?.number(0, 4, 0)?;
-            let length = usize::try_from(length).map_err(|_| "a list has a negative length")?;
-            Kind::FixedList(length)
-        }
+        16 => Kind::FixedList(size(parts()?.number(0, 4, 0)?)?),
         // Bytes, and lists by views.
-        4 | 19 | 25 | 26 => other(3),
+        4 | 19 | 25 | 26 => Kind::Other(3),
         20 => Kind::Text(8),
         21 => Kind::List(8),
-        22 => other(0),
-        23 => Kind::Other { buffers: 2, views: true },
+        22 => Kind::Other(0),
+        23 => Kind::OtherView,
         24 => Kind::TextView,
         _ => return Err("a column has an unknown type"),
     })
@@ -291,15 +269,11 @@ impl Places<'_> {
         self.next[0] += 1;
         let (mut count, views) = match field.kind {
             Kind::Null => (0, false),
-            Kind::Bool
-            | Kind::Int { .. }
-            | Kind::Float(_)
-            | Kind::Decimal { .. }
-            | Kind::List(_) => (2, false),
-            Kind::Text(_) => (3, false),
-            Kind::TextView => (2, true),
             Kind::FixedList(_) | Kind::Struct => (1, false),
-            Kind::Other { buffers, views } => (buffers, views),
+            Kind::Text(_) => (3, false),
+            Kind::TextView | Kind::OtherView => (2, true),
+            Kind::Other(buffers) => (buffers, false),
+            _ => (2, false),
         };
         if views {
             count += size(self.header.word(self.views, 1, self.next[2], 0)?)?;
@@ -322,15 +296,9 @@ impl Places<'_> {
 const SHORT: &str = "a column ends before its rows";
 
 impl Column {
-    /// Element `row` of `width` bytes in a buffer.
-    fn element<'b>(
-        &self,
-        body: &'b [u8],
-        buffer: usize,
-        width: usize,
-        row: usize,
-    ) -> Found<&'b [u8]> {
-        let bytes = &body[self.buffers[buffer].clone()];
+    /// Element `row` of `width` bytes in buffer `of`.
+    fn element<'b>(&self, body: &'b [u8], of: usize, width: usize, row: usize) -> Found<&'b [u8]> {
+        let bytes = &body[self.buffers[of].clone()];
         row.checked_mul(width).and_then(|at| part(bytes, at, width)).ok_or(SHORT)
     }
 
@@ -368,7 +336,7 @@ fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value
         return Err(SHORT);
     }
     let has_nulls = column.buffers.first().is_some_and(|it| !it.is_empty());
-    let is_plain = !matches!(field.kind, Kind::Null | Kind::Other { .. });
+    let is_plain = !matches!(field.kind, Kind::Null | Kind::Other(_) | Kind::OtherView);
     if is_plain && has_nulls && !column.bit(body, 0, row)? {
         return Ok(Value::Null);
     }
@@ -384,24 +352,15 @@ fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value
         let items = rows.map(|it| value(element, child, body, it));
         items.collect::<Found<_>>().map(Value::List)
     };
+    let number = |width: usize| column.element(body, 1, width, row).map(signed);
     match field.kind {
         Kind::Null => Ok(Value::Null),
         Kind::Bool => column.bit(body, 1, row).map(Value::Bool),
-        Kind::Int { width, is_signed } => {
-            let bytes = column.element(body, 1, width, row)?;
-            Ok(Value::int(if is_signed { signed(bytes) } else { signed(&[bytes, &[0]].concat()) }))
-        }
-        Kind::Float(4) => {
-            let bits = signed(column.element(body, 1, 4, row)?) as u32;
-            Ok(Value::float(f32::from_bits(bits)))
-        }
-        Kind::Float(_) => {
-            let bits = signed(column.element(body, 1, 8, row)?) as u64;
-            Ok(Value::float(f64::from_bits(bits)))
-        }
-        Kind::Decimal { width, scale } => {
-            Ok(Value::Number(decimal(signed(column.element(body, 1, width, row)?), scale)))
-        }
+        Kind::Int(width) => number(width).map(Value::int),
+        Kind::Unsigned(width) => Ok(Value::int(number(width)? & ((1 << (8 * width)) - 1))),
+        Kind::Float(4) => Ok(Value::float(f32::from_bits(number(4)? as u32))),
+        Kind::Float(_) => Ok(Value::float(f64::from_bits(number(8)? as u64))),
+        Kind::Decimal(width, scale) => Ok(Value::Number(decimal(number(width)?, scale))),
         Kind::Text(offsets) => {
             let range = column.range(body, offsets, row)?;
             let bytes = &body[column.buffers[2].clone()];
@@ -414,7 +373,7 @@ fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value
             list(start..start.checked_add(length).ok_or(SHORT)?)
         }
         Kind::Struct => object(&field.children, &column.children, body, row).map(Value::Object),
-        Kind::Other { .. } => Ok(Value::Other("a value of a type that is not read")),
+        Kind::Other(_) | Kind::OtherView => Ok(Value::Other("a value of a type that is not read")),
     }
 }
 

@@ -11,7 +11,6 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// The bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &[u8] = b"PAR1";
 /// Groups in groups of a schema.
 const NESTING: usize = 32;

@@ -96,7 +96,6 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
     (b"FEA1", "a Feather file of version 1", "write it again as Parquet: to_parquet"),
 ];
 
-/// Opens a reader; `path` is its name in messages.
 pub(crate) fn open_reader(
     reader: impl Read + 'static,
     path: &Path,

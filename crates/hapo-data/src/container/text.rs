@@ -9,30 +9,33 @@ use crate::refuse::of_file;
 use crate::value::{Fault, Object, Value, fault, parse_row};
 use hapo_core::Refusal;
 use std::io::{self, BufRead};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 struct Pieces<R> {
     reader: R,
+    path: PathBuf,
     limit: usize,
+    /// Of the row at hand, from 1; 0 before the first.
+    row: u64,
     buffer: Vec<u8>,
     /// Of the piece; the buffer has no more than the limit.
     length: u64,
 }
 
 impl<R: BufRead> Pieces<R> {
-    fn new(reader: R, limit: usize) -> Self {
-        Self { reader, limit, buffer: Vec::new(), length: 0 }
+    fn new(reader: R, path: &Path, limit: usize) -> Self {
+        Self { reader, path: path.to_owned(), limit, row: 0, buffer: Vec::new(), length: 0 }
     }
 
     /// Reads up to the next byte that ends a piece and gives that byte; nothing where the text ends before.
-    fn next(&mut self, mut ends: impl FnMut(u8) -> bool) -> io::Result<Option<u8>> {
+    fn next(&mut self, mut ends: impl FnMut(u8) -> bool) -> Result<Option<u8>, Refusal> {
         self.buffer.clear();
         self.length = 0;
         loop {
             let bytes = match self.reader.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
+                Err(error) => return Err(damage(&self.path, Some(self.row + 1), &error)),
             };
             if bytes.is_empty() {
                 return Ok(None);
@@ -59,30 +62,29 @@ impl<R: BufRead> Pieces<R> {
         !self.is_too_long() && self.buffer.trim_ascii().is_empty()
     }
 
-    /// The object of a piece; `first` allows a byte order mark before it.
-    fn object(&self, unit: &str, first: bool) -> Result<Object, Fault> {
-        if self.is_too_long() {
+    /// The row of a piece; `first` allows a byte order mark before it.
+    fn object(&self, unit: &str, first: bool) -> RawRow {
+        let fields = if self.is_too_long() {
             let expected = format!("at most {} bytes in a {unit}", self.limit);
-            return Err(fault("row", &expected, &format!("{} bytes", self.length)));
-        }
-        parse_row(&self.buffer, first)
+            Err(fault("row", &expected, &format!("{} bytes", self.length)))
+        } else {
+            parse_row(&self.buffer, first)
+        };
+        RawRow { number: self.row, fields }
     }
 }
 
 /// One JSON object per line; blank lines are passed over.
 pub(crate) fn lines<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
-    let (mut pieces, path, mut line) = (Pieces::new(reader, limit), path.to_owned(), 0);
+    let mut pieces = Pieces::new(reader, path, limit);
     rows_of(move || {
         loop {
-            let end = pieces.next(|byte| byte == b'\n');
-            let end = end.map_err(|error| damage(&path, Some(line + 1), &error))?;
-            if end.is_none() && pieces.length == 0 {
+            if pieces.next(|byte| byte == b'\n')?.is_none() && pieces.length == 0 {
                 return Ok(None);
             }
-            line += 1;
+            pieces.row += 1;
             if !pieces.is_blank() {
-                let fields = pieces.object("line", line == 1);
-                return Ok(Some(RawRow { number: line, fields }));
+                return Ok(Some(pieces.object("line", pieces.row == 1)));
             }
         }
     })
@@ -100,25 +102,21 @@ pub(super) fn is_one_object(head: &[u8]) -> bool {
 }
 
 pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
-    let (mut pieces, path) = (Pieces::new(reader, limit), path.to_owned());
+    let mut pieces = Pieces::new(reader, path, limit);
     rows_of(move || {
-        pieces.next(|_| false).map_err(|error| damage(&path, Some(1), &error))?;
-        let row = || RawRow { number: 1, fields: pieces.object("file", true) };
-        Ok((pieces.length > 0).then(row))
+        pieces.next(|_| false)?;
+        pieces.row = 1;
+        Ok((pieces.length > 0).then(|| pieces.object("file", true)))
     })
 }
 
 pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
-    let (mut pieces, path, mut row) = (Pieces::new(reader, limit), path.to_owned(), 0);
-    let mut is_closed = false;
+    let (mut pieces, mut is_closed) = (Pieces::new(reader, path, limit), false);
     rows_of(move || {
-        if row == 0 {
-            pieces.next(|byte| byte == b'[').map_err(|error| damage(&path, Some(1), &error))?;
+        if pieces.row == 0 {
+            pieces.next(|byte| byte == b'[')?;
         }
-        let number = row + 1;
-        let damage = |error: io::Error| damage(&path, Some(number), &error);
         if !is_closed {
-            row = number;
             let (mut depth, mut in_text, mut is_escaped) = (0_u64, false, false);
             let end = pieces.next(|byte| {
                 if in_text {
@@ -135,22 +133,24 @@ pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize)
                 }
                 false
             });
-            let Some(end) = end.map_err(damage)? else {
+            let end = end?;
+            pieces.row += 1;
+            let Some(end) = end else {
                 let problem = "the JSON array ends before its closing bracket";
-                return Err(damaged(&path, Some(number), problem));
+                return Err(damaged(&pieces.path, Some(pieces.row), problem));
             };
             is_closed = end == b']';
-            let is_empty_array = number == 1 && is_closed && pieces.is_blank();
+            let is_empty_array = pieces.row == 1 && is_closed && pieces.is_blank();
             if !is_empty_array {
-                return Ok(Some(RawRow { number, fields: pieces.object("row", false) }));
+                return Ok(Some(pieces.object("row", false)));
             }
         }
         // Reading on also shows whether a compressed file is cut.
-        if pieces.next(|byte| !byte.is_ascii_whitespace()).map_err(damage)?.is_none() {
+        if pieces.next(|byte| !byte.is_ascii_whitespace())?.is_none() {
             return Ok(None);
         }
         let problem = "something follows the closing bracket of the JSON array";
-        Err(damaged(&path, Some(number), problem))
+        Err(damaged(&pieces.path, Some(pieces.row + 1), problem))
     })
 }
 
@@ -161,7 +161,7 @@ pub(super) fn csv<'a>(
     delimiter: u8,
     limit: usize,
 ) -> RawRows<'a> {
-    let (mut pieces, path, mut row) = (Pieces::new(reader, limit), path.to_owned(), 0);
+    let mut pieces = Pieces::new(reader, path, limit);
     let mut names: Option<Vec<String>> = None;
     rows_of(move || {
         loop {
@@ -169,15 +169,14 @@ pub(super) fn csv<'a>(
             let end = pieces.next(|byte| {
                 place = place.after(byte, delimiter);
                 place != Place::Quoted && matches!(byte, b'\n' | b'\r')
-            });
-            let end = end.map_err(|error| damage(&path, Some(row + 1), &error))?;
+            })?;
             // All that follows a quote which is never closed is one cell.
             if pieces.is_too_long() {
                 let problem = format!("a row of more than {limit} bytes: {UNCLOSED}");
-                return Err(unclosed(&path, row + 1, &problem));
+                return Err(unclosed(&pieces.path, pieces.row + 1, &problem));
             }
             if end.is_none() && place == Place::Quoted {
-                return Err(unclosed(&path, row + 1, UNCLOSED));
+                return Err(unclosed(&pieces.path, pieces.row + 1, UNCLOSED));
             }
             if pieces.length == 0 {
                 match end {
@@ -191,8 +190,8 @@ pub(super) fn csv<'a>(
                 names = Some(cells.iter().map(name).collect());
                 continue;
             };
-            row += 1;
-            return Ok(Some(RawRow { number: row, fields: object(names, cells) }));
+            pieces.row += 1;
+            return Ok(Some(RawRow { number: pieces.row, fields: object(names, cells) }));
         }
     })
 }

@@ -7,7 +7,6 @@
 //! and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that
 //! doubles as it fills.
 
-mod prompt;
 mod reading;
 mod rows;
 mod sources;
@@ -27,7 +26,6 @@ use std::collections::hash_map::Entry;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-pub use prompt::prompt_of;
 pub use reading::{Only, Reading};
 pub use rows::Rows;
 pub use sources::data_files;

@@ -270,7 +270,6 @@ impl Iterator for Rows<'_> {
     }
 }
 
-/// The layout that fits the first rows of a file best.
 fn recognise(
     head: &mut VecDeque<Result<RawRow, Refusal>>,
     container: Container,

@@ -10,7 +10,6 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders in folders that are looked into.
 const DEPTH: u32 = 4;
 /// Endings of files with rows, before those of compression.
 const ENDINGS: [&str; 8] = ["jsonl", "ndjson", "json", "parquet", "arrow", "feather", "csv", "tsv"];

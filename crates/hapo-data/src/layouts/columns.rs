@@ -96,7 +96,6 @@ impl Columns {
         std::iter::once(&self.problem).chain(lists).chain(optional).map(String::as_str)
     }
 
-    /// True if a top-level column is read.
     pub(crate) fn reads(&self, name: &str) -> bool {
         self.names().any(|it| it == name || it.split('.').next() == Some(name))
     }

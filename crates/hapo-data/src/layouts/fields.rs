@@ -5,7 +5,6 @@ use crate::template::TEMPLATES;
 use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
 use hapo_core::is_among;
 
-/// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
     match row.get(field) {
         Some(Value::Text(text)) if !text.trim().is_empty() => Ok(text.clone()),
@@ -268,7 +267,6 @@ pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault>
     })
 }
 
-/// The line after the last `####`.
 pub(super) fn line_after_hashes(text: &str) -> Option<&str> {
     let (_, rest) = text.rsplit_once("####")?;
     Some(rest.trim().lines().next().unwrap_or_default().trim_end())

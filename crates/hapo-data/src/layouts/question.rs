@@ -323,7 +323,6 @@ impl Choices {
     }
 }
 
-/// Choices with a column for each.
 fn in_columns(row: &Object) -> Option<(Choices, Vec<String>)> {
     LETTERED.iter().find_map(|(begin, first)| {
         let column = |place: u8| {

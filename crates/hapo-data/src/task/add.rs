@@ -27,7 +27,6 @@ fn problem(level: u32, rng: &mut CounterRng) -> Problem {
     }
 }
 
-/// Column addition, units first.
 fn solve(problem: &Problem) -> Solution {
     Solution::by_columns((0..problem.level).map(|place| {
         let digit = |term: usize| problem.operands[term] / 10_u64.pow(place) % 10;

@@ -141,7 +141,10 @@ impl Corpus {
         let entry = self.pick(rng.uniform());
         let style =
             if rng.uniform() < entry.teacher_share { Style::Teacher } else { Style::Concise };
-        let problem = pretraining_problem(entry.family, entry.level, &mut rng);
+        // Four problems of five belong to this split, and a test finds some at every level of every family.
+        let mut problems = std::iter::repeat_with(|| (entry.family.problem)(entry.level, &mut rng));
+        let problem = problems.find(|it| split_of(&it.prompt) == Split::Pretrain);
+        let problem = problem.expect("problems come without end");
         document(entry.family, problem, style)
     }
 
@@ -150,17 +153,6 @@ impl Corpus {
             self.entries.last().expect("a checked mixture has an entry with a positive weight");
         let mark = unit * last.weight_so_far;
         self.entries.iter().find(|entry| mark < entry.weight_so_far).unwrap_or(last)
-    }
-}
-
-fn pretraining_problem(family: &Family, level: u32, rng: &mut CounterRng) -> Problem {
-    // Four problems of five belong to this split, and a test finds some at every level of every
-    // family, so the loop ends.
-    loop {
-        let problem = (family.problem)(level, rng);
-        if split_of(&problem.prompt) == Split::Pretrain {
-            return problem;
-        }
     }
 }
 

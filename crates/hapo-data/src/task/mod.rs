@@ -175,12 +175,8 @@ impl Solution {
 
 /// The first eight bytes of the SHA-256 of a key and a text.
 fn keyed_hash(key: &str, text: &str) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update(key.as_bytes());
-    hash.update([0]);
-    hash.update(text.as_bytes());
-    let digest = hash.finalize();
-    u64::from_le_bytes(digest[..8].try_into().expect("a SHA-256 digest has 32 bytes"))
+    let digest = Sha256::new().chain_update(key).chain_update([0]).chain_update(text).finalize();
+    u64::from_le_bytes(*digest.first_chunk().expect("a SHA-256 digest has 32 bytes"))
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ fn problem(level: u32, rng: &mut CounterRng) -> Problem {
     }
 }
 
-/// Long multiplication, units first.
 fn solve(problem: &Problem) -> Solution {
     let (number, factor) = (problem.operands[0], problem.operands[1]);
     Solution::by_columns((0..problem.level).map(|place| {

@@ -421,7 +421,7 @@ fn mini6_is_the_trained_level_and_the_one_below_and_disjoint_from_everything_tra
         trained.extend(make_set(&set).unwrap().examples.into_iter().map(|example| example.problem));
     }
     for set in MINI6 {
-        let examples = set_of(set, Split::HeldOut, 192).unwrap().examples;
+        let examples = set_of(set.family, set.level, Split::HeldOut, 192).unwrap().examples;
         assert_eq!(examples.len(), 192);
         for example in examples {
             assert_eq!(split_of(&example.problem), Split::HeldOut);

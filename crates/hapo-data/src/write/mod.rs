@@ -16,7 +16,7 @@ pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::example::Example;
 use crate::refuse::{of_file, unwritten};
-use hapo_core::{Refusal, TokenId};
+use hapo_core::{Refusal, TokenId, is_among};
 use hapo_run::NewFile;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -50,29 +50,8 @@ enum Sink {
     Table(Box<columns::Table>),
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Lines,
-    Array,
-    Table,
-}
-
-impl Form {
-    /// The form that a file's name asks for, or the layout's usual one.
-    fn of(path: &Path, format: Format) -> Result<Self, Refusal> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        match (ending.as_str(), format) {
-            ("json", _) => Ok(Form::Array),
-            ("parquet" | "pq", _) => Ok(Form::Table),
-            ("csv" | "tsv" | "arrow" | "feather" | "gz" | "zst" | "xlsx" | "txt", _) => {
-                let problem = "expected a name that ends in .jsonl, .json or .parquet";
-                Err(of_file(path, problem, "the ending says how the rows are written"))
-            }
-            (other, Format::Verl { .. }) if !matches!(other, "jsonl" | "ndjson") => Ok(Form::Table),
-            _ => Ok(Form::Lines),
-        }
-    }
-}
+/// Endings of names that ask for another form.
+const OTHERS: &str = "csv tsv arrow feather gz zst xlsx txt";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
@@ -89,12 +68,18 @@ impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
     pub fn create(path: &Path, format: Format) -> Result<Self, Refusal> {
         let io = |source| unwritten(path, source);
-        let form = Form::of(path, format)?;
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        if is_among(OTHERS, &ending) {
+            let problem = "expected a name that ends in .jsonl, .json or .parquet";
+            return Err(of_file(path, problem, "the ending says how the rows are written"));
+        }
         let (new, file) = NewFile::create(path).map_err(io)?;
-        let sink = match form {
-            Form::Lines => Sink::Lines(BufWriter::new(file)),
-            Form::Array => Sink::Array(BufWriter::new(file)),
-            Form::Table => {
+        let sink = match (ending.as_str(), format) {
+            ("json", _) => Sink::Array(BufWriter::new(file)),
+            ("jsonl" | "ndjson", _) => Sink::Lines(BufWriter::new(file)),
+            (other, _)
+                if matches!(other, "parquet" | "pq") || matches!(format, Format::Verl { .. }) =>
+            {
                 let schema = match format {
                     Format::Own => own::SCHEMA.to_owned(),
                     Format::Trl => trl::SCHEMA.to_owned(),
@@ -103,6 +88,7 @@ impl Writer {
                 let table = columns::Table::new(file, &schema, columns::Compression::SNAPPY);
                 Sink::Table(Box::new(table.map_err(|it| io(it.into()))?))
             }
+            _ => Sink::Lines(BufWriter::new(file)),
         };
         Ok(Writer { path: path.to_owned(), new, format, sink, written: Written::default() })
     }

@@ -16,25 +16,15 @@ const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
 const TOKENS: &str = "hapo_teacher_ids";
 
 /// The columns of a file whose rows have at most `teachers` teachers.
-pub(super) fn schema(teachers: usize, tokens: bool) -> String {
-    let tokens = if tokens {
-        format!(
-            "optional group {TOKENS} (LIST) {{ repeated group list {{ optional int64 element; }} }}"
-        )
-    } else {
-        String::new()
-    };
-    let target = match teachers {
-        0 => String::new(),
-        _ => format!("optional group target {MESSAGES}"),
-    };
-    let targets = match teachers {
-        0 | 1 => String::new(),
-        _ => format!(
-            "optional group target_lst (LIST) {{ repeated group list {{
-               optional group element {MESSAGES} }} }}"
-        ),
-    };
+pub(super) fn schema(teachers: usize, with_tokens: bool) -> String {
+    let list = "(LIST) { repeated group list {";
+    let when = |is_wanted: bool, column: String| if is_wanted { column } else { String::new() };
+    let tokens = format!("optional group {TOKENS} {list} optional int64 element; }} }}");
+    let tokens = when(with_tokens, tokens);
+    let target = when(teachers > 0, format!("optional group target {MESSAGES}"));
+    let targets =
+        format!("optional group target_lst {list} optional group element {MESSAGES} }} }}");
+    let targets = when(teachers > 1, targets);
     format!(
         "message schema {{
            optional binary data_source (STRING);

@@ -22,10 +22,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::completions::{Completions, Piece, Progress, Summarise};
+use crate::completions::{Completions, Piece, Progress, RawCompletion, Summarise};
 use crate::grading::Judge;
 use crate::plan::{Plan, PromptForm};
-use crate::raw_completion::RawCompletion;
 pub use leak::{LEAKS, leak};
 use rules::{Attempt, CUT, clean};
 pub use rules::{Leaked, Length, Outcome, Prices, Rule, Rules};
@@ -171,10 +170,10 @@ impl Traces<'_> {
         span: Span,
     ) -> Result<Attempt, Refusal> {
         let (text, limit) = (completion.text.as_deref().map(clean), self.rules.length.as_ref());
-        let length = text.map_or(0, |text| match limit {
-            Some(limit) => (limit.tokens)(text),
-            None => text.chars().count(),
-        });
+        let length = match (text, limit) {
+            (Some(text), Some(limit)) => (limit.tokens)(text)?,
+            (text, _) => text.map_or(0, |text| text.chars().count()),
+        };
         let ended = !completion.finish_reason.as_deref().is_some_and(|why| CUT.contains(&why));
         let judged = text.map(|text| judge.judge(prompt, text, ended)).transpose()?;
         let outcome = match judged.map(|judged| judged.map(|judgement| judgement.verdict)) {

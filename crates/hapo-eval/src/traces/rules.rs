@@ -1,5 +1,6 @@
 //! The outcome of one attempt, and the rules that choose traces.
 
+use hapo_core::Refusal;
 use hapo_run::Span;
 use serde::Serialize;
 
@@ -44,7 +45,7 @@ pub struct Length<'a> {
     /// Most tokens, the end token included.
     pub limit: usize,
     /// Tokens of a trace, the end token included (D10).
-    pub tokens: &'a dyn Fn(&str) -> usize,
+    pub tokens: &'a dyn Fn(&str) -> Result<usize, Refusal>,
 }
 
 /// How traces are chosen. None of it shapes the completions, so all of it may change between runs.

@@ -120,7 +120,7 @@ fn first_correct_asks_one_at_a_time_and_stops() {
 fn cut_long_failed_and_ended_traces() {
     let folder = tempfile::tempdir().unwrap();
     let (plan, output) = (plan(), folder.path().join("out.jsonl"));
-    let tokens = |text: &str| text.split_whitespace().count() + 1;
+    let tokens = |text: &str| Ok(text.split_whitespace().count() + 1);
     let limited = Rules {
         length: Some(Length { limit: 4, tokens: &tokens }),
         ..rules(Rule::AllCorrect, Leaked::Last)

@@ -225,8 +225,13 @@ impl Client {
         }
     }
 
+    /// One request and its answer, read whole. It takes a thread of the runtime's blocking pool.
     async fn send(&self, body: Arc<[u8]>) -> Sent {
-        let Received { status, headers, body, cut } = match self.post(body).await {
+        let request = self.authorised(self.agent.post(&self.posted));
+        let limit = self.retry_policy.response_limit;
+        let received = tokio::task::spawn_blocking(move || receive(request, &body, limit)).await;
+        let received = received.unwrap_or_else(|_| Err("the request was abandoned".to_owned()));
+        let Received { status, headers, body, cut } = match received {
             Ok(it) => it,
             Err(reason) => return Sent::Fault(reason),
         };
@@ -240,14 +245,6 @@ impl Client {
             };
         }
         self.unsuccessful(status, &headers, &body)
-    }
-
-    /// One request and its answer, read whole. It takes a thread of the runtime's blocking pool.
-    async fn post(&self, body: Arc<[u8]>) -> Result<Received, String> {
-        let request = self.authorised(self.agent.post(&self.posted));
-        let limit = self.retry_policy.response_limit;
-        let received = tokio::task::spawn_blocking(move || receive(request, &body, limit));
-        received.await.unwrap_or_else(|_| Err("the request was abandoned".to_owned()))
     }
 
     fn authorised<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {

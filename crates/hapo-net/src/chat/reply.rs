@@ -1,15 +1,13 @@
 //! A server's answer: a reply, or an error in many forms.
 
 use hapo_core::excerpt;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The text; empty where the server gave a reason to finish and no text.
     pub text: String,
     /// What the model thought, where the server keeps it apart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<String>,
     /// Why it ended: `stop`, `length` and others.
     pub finish_reason: Option<String>,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
 
-use crate::hub::fetch::{Absent, Fetcher, Listing, shown};
+use crate::hub::fetch::{Absent, Fetcher, shown};
 use crate::hub::id::{DatasetFile, RepoId};
 use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
 use crate::hub::{Hub, Progress, Snapshot};
@@ -24,10 +24,8 @@ impl Hub {
             Ok(is_folder || gguf_files(&names).len() == 1)
         };
         let (commit, names) = match fetcher.listing(progress)? {
-            Listing::Found { commit, names } => (commit, names),
-            Listing::None(why) => {
-                return fetcher.cached(&is_whole, &why, progress);
-            }
+            Ok(listing) => listing,
+            Err(why) => return fetcher.cached(&is_whole, &why, progress),
         };
         if let Some(file) = only_gguf(id, &names)? {
             return Ok(Snapshot { folder: fetcher.fetch(&commit, &[file], progress)?, commit });
@@ -54,8 +52,8 @@ impl Hub {
     ) -> Result<PathBuf, Refusal> {
         let fetcher = Fetcher::new(self, id, "models");
         let (commit, names) = match fetcher.listing(progress)? {
-            Listing::Found { commit, names } => (commit, names),
-            Listing::None(why) => {
+            Ok(listing) => listing,
+            Err(why) => {
                 let has = |folder: &Path| {
                     let names = files_below(folder)?;
                     Ok(names.iter().any(|it| it == CONFIG) || gguf_files(&names).len() == 1)
@@ -74,10 +72,8 @@ impl Hub {
     ) -> Result<PathBuf, Refusal> {
         let fetcher = Fetcher::new(self, &wanted.repo, "datasets");
         let (commit, names) = match fetcher.listing(progress)? {
-            Listing::Found { commit, names } => (commit, names),
-            Listing::None(why) => {
-                return cached_dataset(&fetcher, wanted.path.as_deref(), &why, progress);
-            }
+            Ok(listing) => listing,
+            Err(why) => return cached_dataset(&fetcher, wanted.path.as_deref(), &why, progress),
         };
         let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
         fetcher.keep_listing(&commit, &names)?;
@@ -125,8 +121,13 @@ fn cached_dataset(
         let absent = files.iter().filter(|it| !names.iter().any(|name| name == **it));
         absent.map(|it| (*it).to_owned()).collect()
     };
-    if !missing.is_empty() {
-        return Err(fetcher.absent(&fetcher.what_of(&missing), why));
+    match &missing[..] {
+        [] => {}
+        [only] => return Err(fetcher.absent(&fetcher.what(Some(only)), why)),
+        several => {
+            let what = format!("{} ({})", fetcher.what(None), shown(several));
+            return Err(fetcher.absent(&what, why));
+        }
     }
     fetcher.note_cache(why, progress);
     if is_unlisted && !files.iter().all(|it| is_shard(it)) {

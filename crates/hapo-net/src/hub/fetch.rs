@@ -9,12 +9,13 @@ use crate::http::Retries;
 use crate::http::ureq::Agent;
 use crate::http::ureq::config::RedirectAuthHeaders;
 use hapo_core::{Refusal, found_at, if_there};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::hub::answer::Failure;
 use crate::hub::id::{RepoId, is_plain_path};
 use crate::hub::names::is_data_file;
+use crate::hub::request::Failure;
 use crate::hub::{Hub, HubError, Progress, Snapshot, io};
 
 /// How often a request for a file is made in all, where it may succeed later.
@@ -22,16 +23,14 @@ const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
 const MAX_ANSWER: u64 = 64 << 20;
+/// What a path of a file has escaped in an address.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-pub(crate) enum Listing {
-    Found {
-        commit: String,
-        names: Vec<String>,
-    },
-    /// No answer from the hub, and why.
-    None(Absent),
-}
+/// The commit of a revision and the names of its files.
+type Listing = (String, Vec<String>);
 
+/// Why the hub has given no answer.
 pub(crate) enum Absent {
     Offline,
     Unreachable(String),
@@ -126,10 +125,13 @@ impl<'a> Fetcher<'a> {
         }
     }
 
-    /// The commit of the revision and the names of its files.
-    pub(crate) fn listing(&self, progress: &mut dyn Progress) -> Result<Listing, Refusal> {
+    /// The listing, or why there is none.
+    pub(crate) fn listing(
+        &self,
+        progress: &mut dyn Progress,
+    ) -> Result<Result<Listing, Absent>, Refusal> {
         if self.hub.offline {
-            return Ok(Listing::None(Absent::Offline));
+            return Ok(Err(Absent::Offline));
         }
         let url = self.listing_url();
         let found = self.with_retries(None, progress, |_| {
@@ -153,21 +155,14 @@ impl<'a> Fetcher<'a> {
             let siblings =
                 siblings.ok_or_else(|| malformed("expected sha and siblings".to_owned()))?;
             let names = siblings.iter().filter_map(|it| it["rfilename"].as_str());
-            Ok(Listing::Found {
-                commit: commit.to_owned(),
-                names: names.map(str::to_owned).collect(),
-            })
+            Ok((commit.to_owned(), names.map(str::to_owned).collect()))
         });
-        found.or_else(|refusal| match refusal.cause() {
-            Some(HubError::Unreachable(why)) => Ok(Listing::None(Absent::Unreachable(why.clone()))),
-            _ => Err(refusal),
-        })
-    }
-
-    pub(crate) fn what_of(&self, files: &[String]) -> String {
-        match files {
-            [only] => self.what(Some(only)),
-            several => format!("{} ({})", self.id, shown(several)),
+        match found {
+            Ok(listing) => Ok(Ok(listing)),
+            Err(refusal) => match refusal.cause() {
+                Some(HubError::Unreachable(why)) => Ok(Err(Absent::Unreachable(why.clone()))),
+                _ => Err(refusal),
+            },
         }
     }
 
@@ -266,8 +261,8 @@ impl<'a> Fetcher<'a> {
         if found_at(&pointer)?.is_some() {
             return Ok(());
         }
-        let url =
-            format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.page(), escaped(name));
+        let (endpoint, escaped) = (&self.hub.endpoint, utf8_percent_encode(name, ESCAPED));
+        let url = format!("{endpoint}/{}/resolve/{commit}/{escaped}", self.page());
         let described = self.with_retries(Some(name), progress, |_| self.describe(&url, name))?;
         if described.commit.as_deref().is_some_and(|it| it != commit) {
             let what = self.what(Some(name));
@@ -372,18 +367,6 @@ pub(crate) fn hashed(start: &[u8], file: &mut File) -> std::io::Result<(u64, Str
             Err(it) => return Err(it),
         }
     }
-}
-
-fn escaped(path: &str) -> String {
-    path.bytes()
-        .map(|b| {
-            if b.is_ascii_alphanumeric() || b"-_.~/".contains(&b) {
-                char::from(b).to_string()
-            } else {
-                format!("%{b:02X}")
-            }
-        })
-        .collect()
 }
 
 fn create_folder_of(file: &Path) -> Result<(), Refusal> {

@@ -47,17 +47,13 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Refusal> {
         Refusal::input(format!("{name}: {problem}")).hint("give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]")
     };
     let Some(address) = name.strip_prefix("hf://") else {
-        return match repo(name) {
-            Some(it) => Ok(ParsedName::Model(it)),
-            None => Err(bad("no such file or folder, and no name of the hub")),
-        };
+        let model = repo(name).map(ParsedName::Model);
+        return model.ok_or_else(|| bad("no such file or folder, and no name of the hub"));
     };
     let Some(address) = address.strip_prefix("datasets/") else {
         let address = address.strip_prefix("models/").unwrap_or(address);
-        return match repo(address) {
-            Some(it) => Ok(ParsedName::Model(it)),
-            None => Err(bad("expected hf://org/name@revision or hf://datasets/…")),
-        };
+        let model = repo(address).map(ParsedName::Model);
+        return model.ok_or_else(|| bad("expected hf://org/name@revision or hf://datasets/…"));
     };
     let wanted = "expected hf://datasets/org/name@revision[/file]";
     let mut parts = address.splitn(3, '/');

@@ -10,7 +10,6 @@
 //!
 //! Price: blocking calls, one file at a time.
 
-mod answer;
 mod download;
 mod fetch;
 mod id;
@@ -93,22 +92,13 @@ impl Hub {
             get(name)
                 .is_some_and(|it| matches!(it.to_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE"))
         };
-        let home = get("HF_HOME").map_or_else(
-            || {
-                get("XDG_CACHE_HOME").map_or_else(
-                    || {
-                        let home = env::home_dir().unwrap_or_else(env::temp_dir);
-                        home.join(".cache/huggingface")
-                    },
-                    |it| PathBuf::from(it).join("huggingface"),
-                )
-            },
-            PathBuf::from,
-        );
-        let cache = get("HF_HUB_CACHE")
-            .or_else(|| get("HUGGINGFACE_HUB_CACHE"))
-            .map_or_else(|| home.join("hub"), PathBuf::from);
-        let token_file = get("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
+        let path = |name: &str| get(name).map(PathBuf::from);
+        let home = path("HF_HOME").unwrap_or_else(|| {
+            let user = || env::home_dir().unwrap_or_else(env::temp_dir).join(".cache");
+            path("XDG_CACHE_HOME").unwrap_or_else(user).join("huggingface")
+        });
+        let cache = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));
+        let token_file = path("HF_TOKEN_PATH").unwrap_or_else(|| home.join("token"));
         let token = get("HF_TOKEN")
             .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
             .or_else(|| {
@@ -123,7 +113,7 @@ impl Hub {
                 .unwrap_or_else(|| "https://huggingface.co".to_owned())
                 .trim_end_matches('/')
                 .to_owned(),
-            cache,
+            cache: cache.unwrap_or_else(|| home.join("hub")),
             token,
             offline: is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE"),
             backoff: Duration::from_secs(1),

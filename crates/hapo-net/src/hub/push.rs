@@ -16,8 +16,8 @@ use base64::engine::general_purpose::STANDARD;
 use hapo_core::Refusal;
 use serde_json::{Value, json};
 
-use crate::hub::answer::{self, Failure, refusal};
 use crate::hub::fetch::{agent, hashed};
+use crate::hub::request::{self, Failure, refusal};
 use crate::hub::{Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
@@ -228,7 +228,7 @@ impl Pusher<'_> {
             };
             let (from, size) = (part * chunk, chunk.min(file.size - part * chunk));
             let answer = self.put(file, url, from, size, progress)?;
-            let etag = answer::header(answer.headers(), "etag").unwrap_or_default().to_owned();
+            let etag = request::header(answer.headers(), "etag").unwrap_or_default().to_owned();
             etags.push(json!({ "partNumber": part + 1, "etag": etag }));
         }
         self.post(href, LFS, &json!({ "oid": file.oid, "parts": etags }), progress).map(drop)
@@ -342,12 +342,13 @@ impl Pusher<'_> {
             progress,
             |_| {
                 status = None;
-                let mut answer = match ask().map_err(Failure::Never)? {
-                    Ok(answer) if answer.status().as_u16() < 400 => return Ok(answer),
-                    Ok(answer) => answer,
-                    Err(error) => return Err(Failure::Later(error.to_string(), None)),
-                };
-                let (refused, message, wait) = refusal(&mut answer);
+                let asked = ask().map_err(Failure::Never)?;
+                let mut answer = asked.map_err(|it| Failure::Later(it.to_string(), None))?;
+                let refused = answer.status().as_u16();
+                if refused < 400 {
+                    return Ok(answer);
+                }
+                let (message, wait) = refusal(&mut answer);
                 status = Some(refused);
                 Err(if may_pass(refused) {
                     Failure::Later(message, wait)

@@ -3,15 +3,18 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use crate::http::may_pass;
-use crate::http::ureq::http::Response;
+use crate::http::ureq::http::{HeaderMap, Response};
 use crate::http::ureq::{self, Body};
+use crate::http::{may_pass, retry_after};
 use hapo_core::Refusal;
+use serde_json::Value;
 
-use crate::hub::answer::{Failure, header, refusal};
 use crate::hub::fetch::Fetcher;
 use crate::hub::{Progress, io, said};
+
+pub(crate) type Failure = crate::http::Failure<Refusal>;
 
 const BUFFER: usize = 256 << 10;
 
@@ -88,7 +91,7 @@ impl Fetcher<'_> {
         if status < 400 || status == 416 {
             return Ok(answer);
         }
-        let (status, message, wait) = refusal(&mut answer);
+        let (message, wait) = refusal(&mut answer);
         let what = self.what(name);
         let cause = format!("status {status}{}", said(&message));
         Err(match status {
@@ -151,4 +154,24 @@ impl Fetcher<'_> {
         }
         file.sync_all().map_err(never("write"))
     }
+}
+
+pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Of an answer that is an error, the hub's words, the field `error` of its body or a short text, and the wait that the
+/// hub asks for.
+pub(crate) fn refusal(answer: &mut Response<Body>) -> (String, Option<Duration>) {
+    let wait = retry_after(answer.headers(), SystemTime::now());
+    if let Some(message) = header(answer.headers(), "x-error-message") {
+        return (message.to_owned(), wait);
+    }
+    let text = answer.body_mut().with_config().limit(64 << 10).read_to_string().unwrap_or_default();
+    let text = match serde_json::from_str::<Value>(&text) {
+        Ok(fields) => fields["error"].as_str().unwrap_or_default().to_owned(),
+        Err(_) if text.contains('<') => String::new(),
+        Err(_) => text,
+    };
+    (text.trim().chars().take(300).collect(), wait)
 }

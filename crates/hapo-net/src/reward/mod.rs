@@ -8,7 +8,6 @@
 
 mod answer;
 mod log;
-mod pool;
 mod process;
 mod question;
 mod server;
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use answer::Answer;
 pub use log::RewardLog;
-use pool::Pool;
+use process::Pool;
 use question::Question;
 use server::Server;
 

@@ -1,4 +1,4 @@
-//! One process of a program: a line in, a line out, a time limit, and an end.
+//! The processes of a program: a line in, a line out, a time limit, and an end.
 //!
 //! A process leads a group of its own, which is killed with it; a child that leaves the group is its program's own
 //! affair. A shell in that group watches for the end of this program, so that the group ends even where it was killed.
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,69 @@ const WATCH: &str = r#"(while kill -0 "$PPID"; do sleep 1; done; kill -9 0) </de
 "#;
 
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct Pool {
+    command: String,
+    settings: RewardSettings,
+    log: RewardLog,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Process>,
+    started: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(command: &str, settings: &RewardSettings, log: RewardLog) -> Self {
+        let (command, settings) = (command.to_owned(), settings.clone());
+        Self { command, settings, log, state: Mutex::default() }
+    }
+
+    /// The line that answers a line. If the process ends instead, it is started again and gets the line once more:
+    /// earlier lines may have caused the end.
+    pub(crate) fn ask(&self, line: &str) -> Result<String, Failure> {
+        let mut ended = String::new();
+        for _ in 0..2 {
+            let mut process = self.take()?;
+            match process.ask(line, &self.settings) {
+                Ok(answer) => {
+                    self.state().idle.push(process);
+                    return Ok(answer);
+                }
+                Err(Ended::Early(how)) => ended = how,
+                Err(Ended::Failed(it)) => return Err(it),
+            }
+        }
+        Err(Failure::of_one(format!("it ended before it answered: {ended}")))
+    }
+
+    /// Ends the processes: each has answered every line with one.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let idle = std::mem::take(&mut self.state().idle);
+        idle.into_iter().try_for_each(Process::finish)
+    }
+
+    /// A process that is idle, or a new one: there are as many as lines are asked at once.
+    fn take(&self) -> Result<Process, Failure> {
+        let mut state = self.state();
+        if let Some(it) = state.idle.pop() {
+            return Ok(it);
+        }
+        state.started += 1;
+        let number = state.started;
+        drop(state);
+        Process::start(&self.command, number, self.log.clone())
+            .map_err(|it| Failure::fatal(format!("it cannot be started: {it}")))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Process {
     name: String,
     child: Child,
     lines: Option<Sender<Vec<u8>>>,
@@ -47,7 +109,7 @@ pub(crate) struct Process {
 
 /// The end of a question without an answer; the process is of no more use.
 #[derive(Debug)]
-pub(crate) enum Ended {
+enum Ended {
     /// The process ended, and how.
     Early(String),
     /// It did something else.
@@ -71,7 +133,7 @@ struct Errors {
 }
 
 impl Process {
-    pub(crate) fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
+    fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &format!("{WATCH}{command}\n")])
@@ -111,7 +173,7 @@ impl Process {
     }
 
     /// The line that answers a line.
-    pub(crate) fn ask(&mut self, line: &str, settings: &RewardSettings) -> Result<String, Ended> {
+    fn ask(&mut self, line: &str, settings: &RewardSettings) -> Result<String, Ended> {
         let failed = |message: String| Err(Ended::Failed(Failure::of_one(message)));
         match self.next.take().or_else(|| self.answers.try_recv().ok()) {
             Some(Printed::Line(it) | Printed::Part(it)) => {
@@ -162,7 +224,7 @@ impl Process {
     }
 
     /// Ends the input and reads the remaining output, which answers nothing.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+    fn finish(mut self) -> Result<(), Failure> {
         self.lines = None;
         match self.next.take().or_else(|| self.answers.recv_timeout(LINGER).ok()) {
             Some(Printed::Line(it) | Printed::Part(it)) => Err(self.unasked(&it)),

@@ -4,7 +4,6 @@ use hapo_verify::{Completion, Extraction, Problem, find_answer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Fields that all lines about a row share.
 #[derive(Debug)]
 pub(crate) struct Question {
     gold: String,

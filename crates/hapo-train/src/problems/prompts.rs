@@ -1,7 +1,6 @@
 //! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
 //! where any is admissible, teacher trajectories.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -281,14 +280,6 @@ fn admit_teachers(
     grader: &dyn Grader,
     limits: PromptLimits,
 ) -> Result<hapo_data::Admission> {
-    // An encoder never fails on text it was made for; if this one does, the run must not start.
-    let encoding_failed = RefCell::new(None);
-    let encode = |text: &str| {
-        chat_format.tokenizer.encode(text).unwrap_or_else(|it| {
-            encoding_failed.borrow_mut().get_or_insert(it);
-            Vec::new()
-        })
-    };
     let judged = |example: &Example, teacher: usize| match gold_of(grader, example) {
         Ok(gold) => graded(&gold.judge(&example.teachers[teacher])),
         // It is reported with its row, later.
@@ -299,13 +290,9 @@ fn admit_teachers(
         let first = it.teachers.first().map(|_| judged(it, 0));
         first.transpose()
     })?;
-    let mut grading_failed = None;
     let grade = |example: usize, teacher: usize| match (teacher, &first[example]) {
-        (0, Some(it)) => it.clone(),
-        _ => judged(&dataset.examples[example], teacher).unwrap_or_else(|it| {
-            grading_failed.get_or_insert(it);
-            (0.0, Verdict::Wrong)
-        }),
+        (0, Some(it)) => Ok(it.clone()),
+        _ => judged(&dataset.examples[example], teacher),
     };
     let rule = AdmissionRule {
         success_at: limits.success_at,
@@ -313,8 +300,7 @@ fn admit_teachers(
         response_limit: limits.response_tokens,
         most: limits.traces,
     };
-    let admission = hapo_data::admit(dataset, rule, grade, encode);
-    grading_failed.or(encoding_failed.into_inner()).map_or(Ok(admission), Err)
+    hapo_data::admit(dataset, rule, grade, |text| chat_format.tokenizer.encode(text))
 }
 
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {

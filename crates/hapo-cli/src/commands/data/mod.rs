@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     copies += 1;
                     Ok(Decision::Skip)
                 }
-                (_, None) => Ok(Decision::Write),
+                (_, None) => Ok(Decision::Write(None)),
                 (_, Some(solutions)) => solutions.decide(rows, row),
             };
             let written = convert(file, &reading, &args.output, format, decide)?;
@@ -319,7 +319,6 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Names with their counts, the most frequent first.
 fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));
@@ -363,7 +362,7 @@ fn check(args: &Check) -> Result<()> {
         };
         let format = args.to.format(file, &reading, false)?;
         let written = convert(file, &reading, output, format, |rows, row| {
-            Ok(if is_good(rows, row)? { Decision::Write } else { Decision::Skip })
+            Ok(if is_good(rows, row)? { Decision::Write(None) } else { Decision::Skip })
         })?;
         errln!(
             "{}: {}; {} written to {}",

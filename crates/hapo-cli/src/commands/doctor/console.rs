@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-/// The step and the numbers of a line of verl.
 pub(super) fn verl(line: &str) -> Option<(u64, Map<String, Value>)> {
     let (_, line) = line.split_once("step:")?;
     let mut parts = line.split(" - ");

@@ -79,7 +79,6 @@ fn read(
     examples
 }
 
-/// Problems of the evaluation that training has.
 fn overlap(known: &[String], asked: &[String], found: &mut Diagnosis) {
     let known: HashSet<String> = known.iter().map(|it| plain_problem(it)).collect();
     let shared = asked.iter().filter(|it| known.contains(&plain_problem(it)));

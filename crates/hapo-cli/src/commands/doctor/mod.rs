@@ -99,7 +99,6 @@ impl Diagnosis {
         self.open.push(what.into());
     }
 
-    /// What was read, or a question without an answer.
     fn take<T>(&mut self, read: Result<T, Refusal>) -> Option<T> {
         read.map_err(|it| self.skip(format!("left out: {it}"))).ok()
     }
@@ -108,7 +107,12 @@ impl Diagnosis {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (subject, mut found) = match &args.target {
         Some(reward) if is_reward(reward) => (reward.clone(), reward::examine(reward)?),
-        Some(run) => (run.clone(), of_run(Path::new(run), args)?),
+        Some(run) => {
+            // What keeps doctor from its work is no finding.
+            let record = read::read(Path::new(run));
+            let record = record.map_err(|it| Refusal::machine(it.to_string()))?;
+            (run.clone(), of_record(record, args)?)
+        }
         None => {
             let record = Record { path: args.data[0].clone(), ..Record::default() };
             (record.path.display().to_string(), of_record(record, args)?)
@@ -131,12 +135,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn is_reward(target: &str) -> bool {
     let is_function = target.split_once(".py:").is_some_and(|it| !it.1.is_empty());
     hapo_net::reward::is_own(target) || is_function
-}
-
-fn of_run(path: &Path, args: &Args) -> Result<Diagnosis> {
-    // What keeps doctor from its work is no finding.
-    let record = read::read(path).map_err(|it| Refusal::machine(it.to_string()))?;
-    of_record(record, args)
 }
 
 fn of_record(mut record: Record, args: &Args) -> Result<Diagnosis> {

@@ -130,7 +130,6 @@ impl Record {
 
 /// Most files of completions that are read, the first and the last among them.
 const FILES: usize = 24;
-/// Most completions of a file.
 pub(super) const ROWS: usize = 2_000;
 pub(super) fn name(path: &Path) -> String {
     path.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()

@@ -68,7 +68,6 @@ fn pairs() -> Vec<Pair> {
     rows(PAIRS).map(pair).collect()
 }
 
-/// A reward, or why there is none.
 type Paid = Result<f64, String>;
 
 /// How a reward is asked.

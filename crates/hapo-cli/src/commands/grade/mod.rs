@@ -367,29 +367,24 @@ type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 fn text_of(field: Option<&Value>) -> Result<Cow<'_, str>, String> {
     // From here on a float is no longer the number that was written.
     const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
-    match field {
-        Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
+    let got = match field {
+        Some(Value::String(it)) => return Ok(Cow::Borrowed(it.as_str())),
         Some(Value::Number(it)) => match it.as_f64().filter(|_| it.is_f64()) {
-            Some(float) if float.abs() >= EXACT_BELOW => Err(format!(
-                "expected a string or a number below 2^53, got {it}, which may be rounded"
-            )),
+            Some(float) if float.abs() >= EXACT_BELOW => {
+                let expected = "expected a string or a number below 2^53";
+                return Err(format!("{expected}, got {it}, which may be rounded"));
+            }
             // Without an exponent, which the grader would read as Euler's number.
-            Some(float) => Ok(Cow::Owned(float.to_string())),
-            None => Ok(Cow::Owned(it.to_string())),
+            Some(float) => return Ok(Cow::Owned(float.to_string())),
+            None => return Ok(Cow::Owned(it.to_string())),
         },
-        Some(other) => Err(format!("expected a string, got {}", kind(other))),
-        None => Err("expected a string, got nothing".to_owned()),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) | Value::String(_) => "a value",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
+        Some(Value::Null) => "null",
+        Some(Value::Bool(_)) => "a boolean",
+        Some(Value::Array(_)) => "a list",
+        Some(Value::Object(_)) => "an object",
+        None => "nothing",
+    };
+    Err(format!("expected a string, got {got}"))
 }
 
 #[cfg(test)]

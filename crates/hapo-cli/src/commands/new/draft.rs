@@ -10,7 +10,7 @@ use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
 
-use super::{Chosen, Found, GROUP_SIZE, evaluation_every, longest, own_key};
+use super::{Chosen, Found, GROUP_SIZE, longest, own_key};
 
 /// Activations are computed again.
 const LAYERS: &str = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
@@ -116,7 +116,7 @@ impl Found<'_> {
         if let Some(test) = &args.test {
             toml.head("eval", "");
             toml.maybe("data", Some(quoted(&test.display().to_string())));
-            toml.maybe("every", Some(evaluation_every(steps)));
+            toml.maybe("every", Some((steps / 4).max(1)));
         }
         toml.head("checkpoint", "");
         toml.maybe("every", Some(20));
@@ -126,7 +126,6 @@ impl Found<'_> {
         toml.0
     }
 
-    /// `[data]`: the file, its template and what counts.
     fn data(&self, chosen: &Chosen, toml: &mut Toml) {
         let args = self.args;
         let Chosen { template, prompt, .. } = chosen;
@@ -156,7 +155,6 @@ impl Found<'_> {
         toml.put("max_prompt_tokens", prompt, &why);
     }
 
-    /// The stages, each continuing the one before.
     fn stages(&self, chosen: &Chosen, toml: &mut Toml) {
         let mut before: Option<&Method> = None;
         for method in &self.methods {

@@ -120,7 +120,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 const LOOK: f64 = 120.0;
 const PROMPTS: usize = 8;
 
-/// A model, data and methods.
 struct Found<'a> {
     args: &'a Args,
     threads: usize,
@@ -214,7 +213,8 @@ impl<'a> Found<'a> {
         });
         let mut templates = Vec::new();
         for (name, suffix, why) in candidates {
-            let text = suffix.map(written_out);
+            // As TOML reads it.
+            let text = suffix.map(|it| it.replace("\\n", "\n").replace("\\\\", "\\"));
             let choice = TemplateChoice { suffix: text.as_deref(), ..TemplateChoice::named(&name) };
             let template = hapo_sampler::choose_template(choice, &args.model, &files)?;
             let count = std::cell::Cell::new(0);
@@ -431,10 +431,6 @@ fn steps_within(seconds: f64, step: f64, evaluation: f64) -> u64 {
     ((seconds - 5.0 * evaluation) / step.max(1e-6)).clamp(1.0, 1e9) as u64
 }
 
-fn evaluation_every(steps: u64) -> u64 {
-    (steps / 4).max(1)
-}
-
 /// Refuses a file with rows that cannot be read, or without answers.
 fn refuse_bad_rows(args: &Args, summary: &FileSummary) -> Result<()> {
     let file = args.data.display().to_string();
@@ -516,11 +512,6 @@ fn rounded(tokens: u32, step: usize) -> usize {
 
 fn longest(it: Option<Lengths>) -> u32 {
     it.map_or(0, |it| it.max)
-}
-
-/// A text as TOML reads it.
-fn written_out(text: &str) -> String {
-    text.replace("\\n", "\n").replace("\\\\", "\\")
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ const RATES: [Rate; 6] = [
     Rate { below: f64::INFINITY, lora: true, lr: "5e-5", imitation: "5e-5", after: "5e-5", steps: 200, evidence: "ten times that of all weights, not tuned" },
 ];
 
-/// The rate for a model, of all its weights or of an adapter.
 pub(super) fn rate(config: &Config, lora: bool) -> &'static Rate {
     let layers = 12.0 * (config.layers * config.hidden * config.hidden) as f64;
     let fits = |it: &&Rate| it.lora == lora && layers < it.below;

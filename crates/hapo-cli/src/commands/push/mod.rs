@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let settings = PushSettings { private: args.private, message: args.message.clone() };
     let pushed =
-        Hub::from_env().push(&repo, &files, &settings, &mut DownloadProgress::sending())?;
+        Hub::from_env().push(&repo, &files, &settings, &mut DownloadProgress::new("sending"))?;
     if args.json {
         let json = json!({ "url": pushed.url, "commit": pushed.commit, "files": paths(&files), "sent_bytes": pushed.sent });
         outln!("{json}");
