@@ -281,7 +281,9 @@ fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> 
     write_atomically(&files.recipe(), resolved.as_bytes())?;
     let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
     write_atomically(&files.inputs(), &inputs)?;
-    if let Some(table) = run.gate_table() {
+    if let Some(schedule) = run.method.schedule() {
+        let table = schedule.table_of_ranges(run.plan.recipe().steps);
+        let table = serde_json::to_vec(&table).expect("a schedule is plain data");
         write_atomically(&files.gate(), &table)?;
     }
     Ok(())
