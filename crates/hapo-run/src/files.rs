@@ -111,10 +111,8 @@ pub fn sync_parent(path: &Path) -> Result<(), Refusal> {
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    parent.map_or(Ok(()), |it| File::open(it)?.sync_all())
 }
 
 /// Creates a folder, whose name survives a power cut.
