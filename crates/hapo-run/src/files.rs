@@ -112,7 +112,8 @@ pub fn sync_parent(path: &Path) -> Result<(), Refusal> {
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-    parent.map_or(Ok(()), |it| File::open(it)?.sync_all())
+    let Some(parent) = parent else { return Ok(()) };
+    File::open(parent)?.sync_all()
 }
 
 /// Creates a folder, whose name survives a power cut.
