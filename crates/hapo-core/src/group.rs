@@ -74,17 +74,10 @@ impl SampledGroup {
     /// # Panics
     /// When there is not exactly one reward per rollout, or one is NaN.
     pub fn score_with_rewards(self, graded: Vec<(f64, Verdict)>, success_at: f64) -> ScoredGroup {
-        assert_eq!(
-            graded.len(),
-            self.rollouts.len(),
-            "prompt {} needs one verdict per rollout",
-            self.prompt.0
-        );
-        assert!(
-            graded.iter().all(|it| !it.0.is_nan()),
-            "prompt {} needs rewards that are numbers",
-            self.prompt.0
-        );
+        let prompt = self.prompt.0;
+        let (n, are_numbers) = (self.rollouts.len(), graded.iter().all(|it| !it.0.is_nan()));
+        assert_eq!(graded.len(), n, "prompt {prompt} needs one verdict per rollout");
+        assert!(are_numbers, "prompt {prompt} needs rewards that are numbers");
         let rollouts = self.rollouts.into_iter().zip(graded).enumerate();
         let members = rollouts
             .map(|(index, (rollout, (reward, verdict)))| PolicyMember {

@@ -45,13 +45,11 @@ impl Scores {
     /// When a member is not scored.
     pub fn gaps(&self, group: &MixedGroup, clamp: f32) -> Credit {
         assert_eq!(self.reference.len(), group.members().len(), "every member is scored");
-        let members = group.members().iter().zip(&self.reference);
-        members
-            .map(|(member, teacher)| match member {
-                Member::Policy(it) => vec![gap(&it.rollout.log_probs, &teacher.log_probs, clamp)],
-                _ => Vec::new(),
-            })
-            .collect()
+        let of = |(member, teacher): (&Member, &TokenScores)| match member {
+            Member::Policy(it) => vec![gap(&it.rollout.log_probs, &teacher.log_probs, clamp)],
+            _ => Vec::new(),
+        };
+        group.members().iter().zip(&self.reference).map(of).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 use std::io::{ErrorKind::NotFound, Read};
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_run::held_out_metric;
 use serde::Serialize;
 use serde_json::Value;
@@ -44,13 +45,9 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
         }
     }
     for run in runs {
-        let mut files = match hapo_run::entries(&run.path) {
-            Ok(files) => files,
-            Err(refusal) => {
-                run.notes.push(format!("Left out: {refusal}."));
-                continue;
-            }
-        };
+        let files = hapo_run::entries(&run.path);
+        let left_out = |it: &Refusal| run.notes.push(format!("Left out: {it}."));
+        let Ok(mut files) = files.inspect_err(left_out) else { continue };
         files.retain(|it| {
             let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
             name.starts_with("eval")

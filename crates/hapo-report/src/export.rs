@@ -1,5 +1,6 @@
 //! The numbers of runs for other tools: a table, the lines that a tracker logs, or a line for each run.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -63,12 +64,9 @@ fn value_of(toml: &str) -> Value {
 /// # Panics
 /// Never: the table is written to memory.
 pub fn csv(runs: &[Run]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for name in runs.iter().flat_map(|it| it.columns.names()).filter(|it| *it != "step") {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
+    let mut seen = BTreeSet::from(["step"]);
+    let names = runs.iter().flat_map(|it| it.columns.names()).map(String::as_str);
+    let names: Vec<&str> = names.filter(|it| seen.insert(it)).collect();
     let mut table = csv::Writer::from_writer(Vec::new());
     let written = "a table in memory can be written";
     table.write_record(["run", "step"].iter().chain(&names)).expect(written);

@@ -180,11 +180,6 @@ pub(crate) fn others<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str
     let shown = |name: &str| {
         NO_LINES.contains(&name) || FIGURES.iter().flat_map(|it| it.lines).any(|it| it.0 == name)
     };
-    let mut found: Vec<&str> = Vec::new();
-    for name in names.filter(|it| !shown(it)) {
-        if !found.contains(&name.as_str()) {
-            found.push(name);
-        }
-    }
-    found
+    let mut seen = std::collections::BTreeSet::new();
+    names.map(String::as_str).filter(|it| !shown(it) && seen.insert(*it)).collect()
 }

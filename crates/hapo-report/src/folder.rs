@@ -280,13 +280,8 @@ fn read_gate(
     notes: &mut Vec<String>,
 ) -> Result<Option<ScheduleTable>, Refusal> {
     let Some(text) = read_text(&folder.gate())? else { return Ok(None) };
-    match serde_json::from_str(&text) {
-        Ok(it) => Ok(Some(it)),
-        Err(it) => {
-            notes.push(format!("gate.json cannot be read: {it}."));
-            Ok(None)
-        }
-    }
+    let note = |it: &serde_json::Error| notes.push(format!("gate.json cannot be read: {it}."));
+    Ok(serde_json::from_str(&text).inspect_err(note).ok())
 }
 
 /// Sets of runs that differ in their seed alone, in the order of their first. A copy of a run has its seed, and is none of
@@ -374,11 +369,8 @@ fn shared_path(paths: &[Vec<String>]) -> Option<(Vec<String>, usize)> {
             let common =
                 others.iter().fold(part.as_str(), |it, other| common_start(it, &other[at]));
             let name = without_number(common);
-            from.get_or_insert(if name.is_empty() {
-                shared.len().saturating_sub(1)
-            } else {
-                shared.len()
-            });
+            let before = usize::from(name.is_empty());
+            from.get_or_insert(shared.len().saturating_sub(before));
             name
         };
         if !name.is_empty() {

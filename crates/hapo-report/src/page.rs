@@ -74,13 +74,8 @@ fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) 
         if steps.len() == ROLLOUT_STEPS {
             break;
         }
-        let read = match rollouts::read(run, step) {
-            Ok(it) => it,
-            Err(it) => {
-                problems.push(it.to_string());
-                continue;
-            }
-        };
+        let read = rollouts::read(run, step).inspect_err(|it| problems.push(it.to_string()));
+        let Ok(read) = read else { continue };
         let block = packed(read.to_string().as_bytes());
         if text.len() + block.len() > room {
             continue;
@@ -92,10 +87,8 @@ fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) 
     }
     steps.sort_unstable();
     if let Some(first) = problems.first() {
-        run.notes.push(format!(
-            "Rollouts of {} steps cannot be read, the first: {first}.",
-            problems.len()
-        ));
+        let n = problems.len();
+        run.notes.push(format!("Rollouts of {n} steps cannot be read, the first: {first}."));
     }
     (steps, text)
 }
@@ -171,10 +164,8 @@ fn block(
 fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[u64]) -> Value {
     let mut notes = run.notes.clone();
     if every > 1 {
-        notes.push(format!(
-            "Every {every}th of {} logged steps has its numbers here.",
-            run.columns.rows()
-        ));
+        let logged = run.columns.rows();
+        notes.push(format!("Every {every}th of {logged} logged steps has its numbers here."));
     }
     json!({
         "name": run.name,

@@ -76,11 +76,8 @@ fn answers(run: &Run) -> Option<String> {
         let [boxed, announced] = [shares.boxed, shares.announced].map(percent);
         marks = format!("boxed {boxed}, announced {announced}, ");
     }
-    let said = format!(
-        "{marks}cut off {}, equal rewards in {} of the groups",
-        percent(shares.truncated),
-        percent(shares.without_signal),
-    );
+    let (cut, equal) = (percent(shares.truncated), percent(shares.without_signal));
+    let said = format!("{marks}cut off {cut}, equal rewards in {equal} of the groups");
     let causes = shares.causes();
     Some(causes.first().map_or(said.clone(), |it| format!("{said}; {}", it.text)))
 }
@@ -120,11 +117,8 @@ fn gate(run: &Run) -> Option<String> {
     let Some(open) = run.columns.get("gate/success_limit") else { return last_opened(run) };
     let open = *open.last()?;
     let at = run.columns.steps().last().copied().unwrap_or(0.0);
-    let beta = run
-        .columns
-        .get("gate/beta")
-        .and_then(|it| it.last())
-        .map_or_else(String::new, |it| format!("; β {} at the last step", short(*it)));
+    let beta = run.columns.get("gate/beta").and_then(|it| it.last());
+    let beta = beta.map_or_else(String::new, |it| format!("; β {} at the last step", short(*it)));
     let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step).map(|it| it.0);
     let helps = run.gate.as_ref().zip(run.planned());
     let helps =

@@ -92,16 +92,9 @@ impl Columns {
         }
         let last = self.rows.saturating_sub(1);
         let kept: Vec<usize> = (0..self.rows).filter(|it| it % k == 0 || *it == last).collect();
-        Self {
-            names: self.names.clone(),
-            values: self
-                .values
-                .iter()
-                .map(|column| kept.iter().map(|it| column[*it]).collect())
-                .collect(),
-            rows: kept.len(),
-            left_out: self.left_out,
-        }
+        let thin = |column: &Vec<f64>| kept.iter().map(|it| column[*it]).collect();
+        let values = self.values.iter().map(thin).collect();
+        Self { names: self.names.clone(), values, rows: kept.len(), left_out: self.left_out }
     }
 
     /// Reads `metrics.jsonl`; problems go to `notes`.

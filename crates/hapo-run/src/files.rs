@@ -111,10 +111,9 @@ pub fn sync_parent(path: &Path) -> Result<(), Refusal> {
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let Some(parent) = parent else { return Ok(()) };
+    File::open(parent)?.sync_all()
 }
 
 /// Creates a folder, whose name survives a power cut.

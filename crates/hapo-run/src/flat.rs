@@ -66,33 +66,28 @@ impl ResponseShares {
 
     /// Why a run cannot learn, or only by luck; the first cause explains the later ones.
     pub fn causes(&self) -> Vec<Cause> {
-        let mut all = Vec::new();
-        let mut add = |name, text| all.push(Cause { name, text });
-        for (name, text) in self.cut_off().into_iter().chain(self.unread()) {
-            add(name, text);
-        }
+        let mut all: Vec<Cause> = self.cut_off().into_iter().chain(self.unread()).collect();
+        let mut add = |name, text: &str| all.push(Cause { name, text: text.to_owned() });
         if self.with_teacher == Some(0.0) {
             add(
                 "no-teacher",
                 "No prompt has an admissible teacher, so the method is plain GRPO here. `hapo data check` says why; \
-                 sampling.max_new_tokens must hold a solution."
-                    .to_owned(),
+                 sampling.max_new_tokens must hold a solution.",
             );
         }
         if self.without_signal == 1.0 && self.all_solved == 1.0 {
-            add("all-solved", "Every group is solved: there is nothing left to learn.".to_owned());
+            add("all-solved", "Every group is solved: there is nothing left to learn.");
         } else if self.without_signal == 1.0 && self.with_teacher.is_none_or(|it| it == 0.0) {
             add(
                 "no-signal",
                 "The rewards of each group are equal and no teacher helps: there is no signal to learn from. Take easier \
-                 problems, add solutions, raise sampling.group_size, or give partial rewards."
-                    .to_owned(),
+                 problems, add solutions, raise sampling.group_size, or give partial rewards.",
             );
         }
         all
     }
 
-    fn cut_off(&self) -> Option<(&'static str, String)> {
+    fn cut_off(&self) -> Option<Cause> {
         if self.truncated <= 0.5 {
             return None;
         }
@@ -106,18 +101,18 @@ impl ResponseShares {
             "{cut} of the responses are cut off at sampling.max_new_tokens = {limit}. {so}. Cut-off answers count as \
              wrong (data.truncated)."
         );
-        Some(("cut-off", text))
+        Some(Cause { name: "cut-off", text })
     }
 
-    fn unread(&self) -> Option<(&'static str, String)> {
+    fn unread(&self) -> Option<Cause> {
         let answered = self.boxed + self.announced;
         // Cut responses explain missing answers, unless many end and have none either.
         if self.truncated > 0.5 && (self.truncated > 0.75 || answered > 0.0) {
             return None;
         }
         if !self.seeks_answers {
-            let text = || "The grader reads no answer in any response.".to_owned();
-            return (self.read == 0.0).then(|| ("unread", text()));
+            let text = "The grader reads no answer in any response.".to_owned();
+            return Some(Cause { name: "unread", text }).filter(|_| self.read == 0.0);
         }
         if answered < 0.5 {
             let text = format!(
@@ -125,7 +120,7 @@ impl ResponseShares {
                  ask for a box? data.extraction says what counts.",
                 percent(1.0 - answered)
             );
-            return Some(("no-answer", text));
+            return Some(Cause { name: "no-answer", text });
         }
         // Responses that are cut give no answer that counts, boxed or not.
         let lost = answered - self.read - self.truncated;
@@ -135,7 +130,7 @@ impl ResponseShares {
                  data.grader fit what the model writes?",
                 percent(if self.read == 0.0 { 1.0 } else { lost })
             );
-            ("unread", text)
+            Cause { name: "unread", text }
         })
     }
 }

@@ -6,6 +6,7 @@
 //! again; so is the piece of a damaged line between others. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
 //! another kind.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -234,24 +235,17 @@ fn shown(line: &[u8]) -> String {
 
 /// Each setting that differs between two objects, with both values.
 pub fn differences(recorded: &Value, now: &Value) -> String {
-    let empty = Map::new();
-    let (recorded, now) =
-        (recorded.as_object().unwrap_or(&empty), now.as_object().unwrap_or(&empty));
-    let mut names: Vec<&String> = recorded.keys().chain(now.keys()).collect();
-    names.sort();
-    names.dedup();
+    let both = recorded.as_object().into_iter().chain(now.as_object());
+    let mut names: BTreeSet<&String> = both.flat_map(Map::keys).collect();
+    names.retain(|it| recorded.get(it) != now.get(it));
     let shown = |it: Option<&Value>| {
         it.map_or_else(|| "nothing".to_owned(), |it| excerpt(&it.to_string(), 80))
     };
-    let differing: Vec<String> = names
-        .into_iter()
-        .filter(|it| recorded.get(*it) != now.get(*it))
-        .map(|it| {
-            let (then, now) = (shown(recorded.get(it)), shown(now.get(it)));
-            format!("{it} was {then}, is {now}")
-        })
-        .collect();
-    differing.join("; ")
+    let differing = names.into_iter().map(|it| {
+        let (then, now) = (shown(recorded.get(it)), shown(now.get(it)));
+        format!("{it} was {then}, is {now}")
+    });
+    differing.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -20,10 +20,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: f64) {
+    /// Adds a number, where there is one.
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Option<f64>>) {
         let name = name.into();
         debug_assert!(self.get(&name).is_none(), "{name} is set twice");
-        self.entries.push((name, value));
+        self.entries.extend(value.into().map(|it| (name, it)));
     }
 
     pub fn get(&self, name: &str) -> Option<f64> {

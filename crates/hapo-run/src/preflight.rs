@@ -61,24 +61,21 @@ impl Preflight {
                 percent(shares.truncated),
                 self.response_tokens,
             ),
-            format!(
+        ];
+        if self.wants_teacher {
+            lines.push(format!(
+                "            teacher for {} of the prompts, {mean:.0} tokens on average, {longest} at most",
+                percent(self.teacher_coverage),
+            ));
+        }
+        lines.push(format!(
                 "            about {} a step, {} for {}; weights and moments {:.2} GB, {:.2} GB held now",
                 duration(self.step_seconds),
                 duration(self.step_seconds * self.steps as f64),
                 counted(self.steps, "step", "steps"),
                 self.state_bytes as f64 / 1e9,
                 self.resident_bytes as f64 / 1e9,
-            ),
-        ];
-        if self.wants_teacher {
-            lines.insert(
-                lines.len() - 1,
-                format!(
-                    "            teacher for {} of the prompts, {mean:.0} tokens on average, {longest} at most",
-                    percent(self.teacher_coverage),
-                ),
-            );
-        }
+            ));
         lines
     }
 

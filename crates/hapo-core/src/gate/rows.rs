@@ -90,11 +90,8 @@ pub const GATES: &[GateRule] = &[
             let due = total * u128::from(round.step.0) / u128::from(settings.steps.max(1));
             let left = (due.min(total) as u64).saturating_sub(round.memory.exposures);
             let limit = round.success_limit;
-            round.lowest(
-                left,
-                |group| group.can_help && limit.is_open(group.successes),
-                |group| round.posterior_mean(group),
-            )
+            let may = |group: &GroupStats| group.can_help && limit.is_open(group.successes);
+            round.lowest(left, may, |group| round.posterior_mean(group))
         },
         ..GateRule::NEW
     },

@@ -79,14 +79,13 @@ impl Schedule {
             schedule.initial_success_limit = Some(success_limit);
             if let Annealing::Sigmoid { turn_off_epoch, steepness } = annealing {
                 check_annealing(turn_off_epoch, steepness)?;
-                schedule.rungs = (0..=success_limit)
-                    .map(|successes| {
-                        let ratio = rung_ratio(threshold, group_size, successes);
-                        let first_closed_step =
-                            first_closed_step(1, ratio, turn_off_epoch, steepness, steps_per_epoch);
-                        Rung { ratio, first_closed_step }
-                    })
-                    .collect();
+                let rung = |successes| {
+                    let ratio = rung_ratio(threshold, group_size, successes);
+                    let first_closed_step =
+                        first_closed_step(1, ratio, turn_off_epoch, steepness, steps_per_epoch);
+                    Rung { ratio, first_closed_step }
+                };
+                schedule.rungs = (0..=success_limit).map(rung).collect();
             }
         }
         Ok(schedule)
@@ -118,13 +117,9 @@ impl Schedule {
 
     /// `e_off` and k of a gate that anneals.
     fn sigmoid(&self) -> Option<(Decimal, Decimal)> {
-        match self.gate {
-            Gate::Confidence {
-                annealing: Annealing::Sigmoid { turn_off_epoch, steepness },
-                ..
-            } => Some((turn_off_epoch, steepness)),
-            _ => None,
-        }
+        let Gate::Confidence { annealing, .. } = self.gate else { return None };
+        let Annealing::Sigmoid { turn_off_epoch, steepness } = annealing else { return None };
+        Some((turn_off_epoch, steepness))
     }
 
     /// γ0 (Eq. 8, D3). 0 for a gate that never opens and 1 for one that is always open.

@@ -79,13 +79,11 @@ pub enum SlotRule {
 /// Checks that the slot rule fits the gate: the fixed slot samples one rollout fewer before the gate could
 /// look, so it needs injection into every group (D8).
 pub fn check_slot_rule(gate: &Gate, rule: SlotRule) -> Result<(), Refusal> {
-    match (rule, gate) {
-        (SlotRule::Fixed, Gate::Never | Gate::Confidence { .. }) => {
-            let what = "slot \"fixed\" leaves a slot free in every group";
-            Err(expected("gate = \"always\"").about(what))
-        }
-        _ => Ok(()),
+    if rule != SlotRule::Fixed || *gate == Gate::Always {
+        return Ok(());
     }
+    let what = "slot \"fixed\" leaves a slot free in every group";
+    Err(expected("gate = \"always\"").about(what))
 }
 
 /// How the gate closes over the run, by name; [`Annealing`] carries its numbers.

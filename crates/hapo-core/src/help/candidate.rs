@@ -60,12 +60,8 @@ impl Candidate<'_> {
                 all.min_by(|a, b| score(*b).total_cmp(&score(*a)))
             }
         };
-        match picked {
-            Some(index) => {
-                Self { teachers: std::slice::from_ref(&self.teachers[index]), scores: &[], ..self }
-            }
-            None => self,
-        }
+        let Some(index) = picked else { return self };
+        Self { teachers: std::slice::from_ref(&self.teachers[index]), scores: &[], ..self }
     }
 
     /// Draws while the group of a prompt is mixed.

@@ -329,11 +329,8 @@ fn bounded_surrogate(
     divisor: f64,
     d_log_probs: &mut [f32],
 ) -> SpanTerms {
-    assert_eq!(
-        tokens.log_probs.len(),
-        tokens.old_log_probs.len(),
-        "one old log-probability per token"
-    );
+    let (n, old) = (tokens.log_probs.len(), tokens.old_log_probs.len());
+    assert_eq!(n, old, "one old log-probability per token");
     let mut terms = SpanTerms::default();
     let pairs = tokens.log_probs.iter().zip(tokens.old_log_probs);
     for ((new, old), slope) in pairs.zip(d_log_probs) {

@@ -1,5 +1,4 @@
-use super::{Method, TeacherRule};
-use crate::advantage::AdvantageRule;
+use super::{Method, MethodSettings, TeacherRule};
 use crate::credit::{Credit, PolicyAndTeacher, StepContext};
 use crate::gate::{
     GATES, Gate, GateRule, GateSettings, GroupStats, Round, Schedule, SlotRule, SuccessLimit,
@@ -83,12 +82,8 @@ impl Gated {
     ) -> Result<Self, Refusal> {
         let HapoGate { rule, gate, settings, slot, injection, teacher } = hapo;
         let (help, can_be_gated) = ((injection.help)(), method.plan.can_be_gated);
-        let terms = teacher.operator.map(|operator| PolicyAndTeacher {
-            advantage: AdvantageRule::default(),
-            weight: teacher.weight,
-            operator,
-            d: teacher.d,
-        });
+        let with_teacher = MethodSettings { teacher, ..MethodSettings::default() };
+        let terms = teacher.operator.map(|it| with_teacher.with(it));
         let terms = terms.filter(|_| method.is_plain_host() && help.takes_trace());
         let has_term = can_be_gated || terms.is_some() || !help.takes_trace();
         if !has_term || !(can_be_gated || method.is_plain_host()) {

@@ -49,13 +49,10 @@ impl Drawing<'_> {
                 if points.is_empty() || stands || is_idle {
                     continue;
                 }
-                let label = if sets.len() == 1 || figure.scale == Scale::Stacked {
-                    label.to_owned()
-                } else {
-                    format!("{}: {label}", set.name)
-                };
                 // The metrics of one run are told apart by colour as well.
                 let is_alone = sets.len() == 1;
+                let bare = is_alone || figure.scale == Scale::Stacked;
+                let label = if bare { label.to_owned() } else { format!("{}: {label}", set.name) };
                 curves.push(Curve {
                     set: at,
                     runs: set.runs.clone(),

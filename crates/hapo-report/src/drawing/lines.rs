@@ -28,25 +28,17 @@ impl Drawing<'_> {
             title += &format!(" (means of up to {longest} values)");
         }
         let below = frame.bottom() + BOTTOM;
-        let mut named: Vec<&Curve> = Vec::new();
-        for curve in curves {
-            if named.iter().all(|it| it.label != curve.label) {
-                named.push(curve);
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let named: Vec<&Curve> = curves.iter().filter(|it| seen.insert(&it.label)).collect();
         let height = below + LEGEND_LINE * named.len().div_ceil(2) as f64;
         let mut svg = opened(height, &title);
         svg += &body;
         for (n, curve) in named.into_iter().enumerate() {
             let left = LEFT + (n % 2) as f64 * (WIDTH - LEFT) / 2.0;
             let top = below + (n / 2) as f64 * LEGEND_LINE + 8.0;
-            let _ = writeln!(
-                svg,
-                "{}<text class='name' x='{}' y='{top}'>{}</text>",
-                mark(curve, figure.scale == Scale::Stacked, left, top - 4.0),
-                left + 34.0,
-                escaped(&cut(&curve.label, 44))
-            );
+            let mark = mark(curve, figure.scale == Scale::Stacked, left, top - 4.0);
+            let (left, name) = (left + 34.0, escaped(&cut(&curve.label, 44)));
+            let _ = writeln!(svg, "{mark}<text class='name' x='{left}' y='{top}'>{name}</text>");
         }
         Some(svg + "</svg>\n")
     }
@@ -99,14 +91,10 @@ impl Drawing<'_> {
             let top = frame.top + each * n as f64 + above;
             let part = Frame { top, height: each - above - below, ..*frame };
             if several {
-                let name = &self.sets[of[0].set].name;
-                let _ = writeln!(
-                    svg,
-                    "<text class='name' x='{}' y='{}'>{}</text>",
-                    part.across(0.0),
-                    rounded(top - 5.0, 1),
-                    escaped(&cut(name, if part.is_page { 40 } else { 80 }))
-                );
+                let most = if part.is_page { 40 } else { 80 };
+                let name = escaped(&cut(&self.sets[of[0].set].name, most));
+                let (left, above) = (part.across(0.0), rounded(top - 5.0, 1));
+                let _ = writeln!(svg, "<text class='name' x='{left}' y='{above}'>{name}</text>");
             }
             let y = areas(svg, first, of, x, &part);
             vertical(svg, &y.ticks(if several { 3 } else { 5 }), &y, &part);
@@ -153,17 +141,14 @@ impl Drawing<'_> {
             if from >= to {
                 continue;
             }
+            let (x, y, wide) = (frame.across(from), frame.top, frame.wide(to - from));
+            let high = frame.height;
             let _ = write!(
                 svg,
-                "<rect class='{class}' x='{}' y='{}' width='{}' height='{}'/>",
-                frame.across(from),
-                frame.top,
-                frame.wide(to - from),
-                frame.height
+                "<rect class='{class}' x='{x}' y='{y}' width='{wide}' height='{high}'/>"
             );
             if to.min(room) - from > needs {
-                let (x, y) = (frame.across(from), frame.top - 4.0);
-                let _ = write!(svg, "<text x='{x}' dx='3' y='{y}'>{label}</text>");
+                let _ = write!(svg, "<text x='{x}' dx='3' y='{}'>{label}</text>", y - 4.0);
             }
             svg.push('\n');
         }

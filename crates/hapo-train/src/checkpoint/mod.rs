@@ -10,7 +10,6 @@ pub(crate) mod stage_output;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -87,11 +86,10 @@ const MEMORY: &str = "trainer_state/memory.json";
 
 /// The memory of a checkpoint, without which a method that remembers cannot go on.
 pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
-    let refuse = |problem: &dyn Display| {
-        let problem = format!("{MEMORY}, which the recipe needs between steps: {problem}");
+    serde_json::from_slice(&read_file(&folder.join(MEMORY))?).map_err(|it| {
+        let problem = format!("{MEMORY}, which the recipe needs between steps: {it}");
         broken_checkpoint(folder, &problem)
-    };
-    serde_json::from_slice(&read_file(&folder.join(MEMORY))?).map_err(|it| refuse(&it))
+    })
 }
 
 pub(crate) struct CheckpointStore {
@@ -255,10 +253,9 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
         .map_err(|it| refuse(format!("{STATE}: {it}")))?;
     let name = folder.file_name().and_then(|it| it.to_str()?.strip_prefix("step-"));
     if let Some(step) = name.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it != state.step) {
-        return Err(refuse(format!(
-            "{STATE}: expected step {step}, as the folder is named, got {}",
-            state.step
-        )));
+        let got = state.step;
+        let what = format!("{STATE}: expected step {step}, as the folder is named, got {got}");
+        return Err(refuse(what));
     }
     Ok(state)
 }

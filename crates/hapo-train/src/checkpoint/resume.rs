@@ -82,10 +82,8 @@ fn begin_again(
     }
     let before = before.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
     let of = before.as_ref().unwrap_or(recipe);
-    let due = match of.checkpoint.every {
-        0 => of.steps,
-        every => every.min(of.steps),
-    };
+    let every = of.checkpoint.every;
+    let due = if every == 0 { of.steps } else { every.min(of.steps) };
     let logged = MetricsFile::last_step(&files.metrics())?;
     if logged > due {
         let problem = format!(

@@ -52,10 +52,9 @@ pub(crate) fn config_of(
 ) -> Result<Config> {
     let eos: Vec<u32> = END_TOKENS.iter().filter_map(|it| tokenizer.id(it)).collect();
     if eos.is_empty() {
-        return Err(Refusal::input(
-            "model.init.tokenizer: expected a vocabulary with an end token, got none",
-        )
-        .hint(format!("known ones are {}", END_TOKENS.join(" "))));
+        let problem = "model.init.tokenizer: expected a vocabulary with an end token, got none";
+        let hint = format!("known ones are {}", END_TOKENS.join(" "));
+        return Err(Refusal::input(problem).hint(hint));
     }
     Ok(Config {
         family: "qwen2",

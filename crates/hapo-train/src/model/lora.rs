@@ -13,12 +13,8 @@ use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {
     pub fn shape(&self) -> LoraShape {
-        LoraShape {
-            rank: self.rank,
-            alpha: self.alpha,
-            rslora: self.rslora,
-            targets: self.targets.projections(),
-        }
+        let Self { rank, alpha, rslora, .. } = *self;
+        LoraShape { rank, alpha, rslora, targets: self.targets.projections() }
     }
 }
 
@@ -93,10 +89,8 @@ pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u
 pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     let folder = Path::new(path);
     let config = folder.join("adapter_config.json");
-    if is_model(folder)? || found_at(&config)?.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(open_adapter(folder)?))
+    let is_adapter = !is_model(folder)? && found_at(&config)?.is_some();
+    is_adapter.then(|| open_adapter(folder)).transpose()
 }
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].
@@ -107,12 +101,9 @@ pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
             return Ok(it.to_owned());
         }
     }
-    Err(Refusal::input(format!(
-        "{}: the base of the adapter is not here: {}",
-        adapter.dir.display(),
-        adapter.base.as_deref().unwrap_or("it names none")
-    ))
-    .hint("merge the adapter into its base and start from that"))
+    let (dir, base) = (adapter.dir.display(), adapter.base.as_deref().unwrap_or("it names none"));
+    let problem = format!("{dir}: the base of the adapter is not here: {base}");
+    Err(Refusal::input(problem).hint("merge the adapter into its base and start from that"))
 }
 
 fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()> {
@@ -124,11 +115,8 @@ fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()>
         let (rank, alpha, rslora) = (it.rank, it.alpha, it.rslora);
         format!("rank {rank}, alpha {alpha}, rslora {rslora}, {}", targets.join(" "))
     };
-    Err(Refusal::input(format!(
-        "{}: expected an adapter of [lora]: {}; got {}",
-        adapter.dir.display(),
-        words(wanted),
-        words(&adapter.shape)
-    ))
-    .hint("an adapter is continued as it is; merge it into its base to begin another"))
+    let (dir, wanted, got) = (adapter.dir.display(), words(wanted), words(&adapter.shape));
+    let problem = format!("{dir}: expected an adapter of [lora]: {wanted}; got {got}");
+    let hint = "an adapter is continued as it is; merge it into its base to begin another";
+    Err(Refusal::input(problem).hint(hint))
 }

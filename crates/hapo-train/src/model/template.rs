@@ -26,11 +26,8 @@ pub struct ChosenTemplate {
 
 impl ChosenTemplate {
     pub fn choice(&self) -> TemplateChoice<'_> {
-        TemplateChoice {
-            name: &self.name,
-            system: self.system.as_deref(),
-            suffix: self.suffix.as_deref(),
-        }
+        let (system, suffix) = (self.system.as_deref(), self.suffix.as_deref());
+        TemplateChoice { name: &self.name, system, suffix }
     }
 
     /// The message about a template chosen by default.
@@ -52,12 +49,8 @@ impl ChosenTemplate {
     }
 
     fn new(choice: TemplateChoice, because: Option<&'static str>) -> Self {
-        Self {
-            name: choice.name.to_owned(),
-            system: choice.system.map(str::to_owned),
-            suffix: choice.suffix.map(str::to_owned),
-            because,
-        }
+        let [system, suffix] = [choice.system, choice.suffix].map(|it| it.map(str::to_owned));
+        Self { name: choice.name.to_owned(), system, suffix, because }
     }
 }
 

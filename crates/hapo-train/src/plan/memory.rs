@@ -51,12 +51,9 @@ impl Sampling {
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval.as_ref() else { return Vec::new() };
-        let problems = match sets {
-            Some(sets) => {
-                sets.iter().map(|it| it.dataset.examples.len().min(eval.problems)).collect()
-            }
-            None => vec![eval.problems],
-        };
+        let of_set = |it: &EvalSet| it.dataset.examples.len().min(eval.problems);
+        let problems: Vec<usize> =
+            sets.map_or_else(|| vec![eval.problems], |it| it.iter().map(of_set).collect());
         let set = |prompts| Self {
             prompts,
             completions: eval.k,
@@ -151,9 +148,9 @@ pub(super) fn parts(of: Workload) -> Vec<Part> {
         // A checkpoint is written when nothing is sampled.
         let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
         let tensor = 4 * sizes.max().unwrap_or_default() as u64;
-        match tensor.saturating_sub(sampled.map_or(0, |it| it.cache + it.generation)) {
-            0 => {}
-            bytes => parts.push(Part { name: "checkpoint", bytes, phase: Phase::Always }),
+        let sampled = sampled.map_or(0, |it| it.cache + it.generation);
+        if let bytes @ 1.. = tensor.saturating_sub(sampled) {
+            parts.push(Part { name: "checkpoint", bytes, phase: Phase::Always });
         }
     }
     parts
@@ -207,9 +204,8 @@ fn counted(of: Workload) -> Result<Vec<Part>, Refusal> {
     parts.push(training("gradients", taken()));
     let _moments = Moments::held_in(recipe.optim.moments, &model, 0)?;
     parts.push(always("moments", taken()));
-    let is_measured = recipe.metrics.kl_every > 0;
-    let _initial = is_measured.then(|| model.copy_trained()).transpose()?;
-    if is_measured {
+    let initial = (recipe.metrics.kl_every > 0).then(|| model.copy_trained()).transpose()?;
+    if initial.is_some() {
         parts.push(always("initial weights", taken()));
     }
     let mut tape = Tape::new(checkpointing(of));
@@ -334,12 +330,9 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
     });
     let trained = rows * config.heads * (1 + 2 * config.head_dim);
     let numbers = decoded.chain([trained]).max().unwrap_or_default();
-    let rounded = if device.caps().factors() == kv_format(config, device) {
-        0
-    } else {
-        2 * rows * config.attention_shape().q_dim()
-    };
-    (4 * numbers).max(rounded) as u64
+    let is_rounded = device.caps().factors() != kv_format(config, device);
+    let rounded = 2 * rows * config.attention_shape().q_dim();
+    (4 * numbers).max(if is_rounded { rounded } else { 0 }) as u64
 }
 
 /// The largest gradient that two products read in bf16 and that is f32: of logits, of the stream of residuals, or of

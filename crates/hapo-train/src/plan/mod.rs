@@ -159,14 +159,11 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     let sampling = of_step.map(|it| SamplingWork::of(it, of, weights, lengths)).unwrap_or_default();
     let training = TrainingWork::of(of, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
+    let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
     Estimate {
         name: recipe.name().to_owned(),
         device: device.clone(),
-        parameters: config
-            .tensors()
-            .iter()
-            .map(|it| it.shape.iter().product::<usize>() as u64)
-            .sum(),
+        parameters: sizes.map(|it| it as u64).sum(),
         memory,
         total_bytes,
         fits: total_bytes <= device.memory_bytes,
@@ -226,10 +223,7 @@ fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
 
 fn checkpoints(recipe: &Recipe) -> u64 {
     let it = &recipe.checkpoint;
-    let made = match it.every {
-        0 => 1,
-        every => recipe.steps.div_ceil(every),
-    };
+    let made = if it.every == 0 { 1 } else { recipe.steps.div_ceil(it.every) };
     // The next one is written before an old one goes.
     (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made)
 }

@@ -21,6 +21,7 @@ use crate::grading::RunGrader;
 use crate::grading::verifier::GradingPolicy;
 use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::pack::Batching;
+use crate::plan::memory::mini_batch;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe, refused_recipe};
 
@@ -170,11 +171,9 @@ impl RunPlan {
     pub(crate) fn grader(&self) -> Result<RunGrader> {
         let (data, reward) = (&self.recipe.data, &self.recipe.reward);
         if !hapo_net::reward::is_own(&data.grader) {
-            let grader = Extracting::new(
-                hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
-                data.extraction,
-            );
-            return Ok(RunGrader { grader: Arc::new(grader), log: None });
+            let grader = hapo_verify::grader(&data.grader).map_err(Refusal::because)?;
+            let grader = Arc::new(Extracting::new(grader, data.extraction));
+            return Ok(RunGrader { grader, log: None });
         }
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(reward.timeout),
@@ -230,12 +229,8 @@ impl RunPlan {
 
     /// Updates of a step, but for one that imitates what waits (D43).
     pub(crate) fn updates_per_step(&self) -> u64 {
-        let optim = &self.recipe.optim;
-        let mini_batches = match optim.mini_batch_prompts {
-            0 => 1,
-            prompts => self.recipe.sampling.prompts_per_step.div_ceil(prompts),
-        };
-        (mini_batches * optim.passes) as u64
+        let prompts = self.recipe.sampling.prompts_per_step;
+        (prompts.div_ceil(mini_batch(&self.recipe)) * self.recipe.optim.passes) as u64
     }
 
     /// The optimiser of a step's update number `of_step`, from 1.

@@ -113,12 +113,8 @@ impl TrainingWork {
             if recipe.method().samples() { recipe.sampling.group_size as f64 } else { 1.0 };
         let response_tokens = prompts * members * response;
         let context = prompt + response / 2.0;
-        let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(Flops::of(
-            config,
-            response_tokens,
-            0.0,
-            context,
-        ));
+        let answers = Flops::of(config, response_tokens, 0.0, context);
+        let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(answers);
         let layers = layers.on(device, config);
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
         // By the weights too, unless only an adapter's are trained.

@@ -149,8 +149,7 @@ impl PromptTable {
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
                 bad_row(problem, "correct or remove the row")
             })?;
-            let tokens = chat_format.prompt_of(example);
-            let tokens = tokens.map_err(|error| error.at(origin))?;
+            let tokens = chat_format.prompt_of(example).map_err(|error| error.at(origin))?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let (limit, n) = (limits.prompt_tokens, tokens.len());
                 let problem = format!("expected a prompt of 1 to {limit} tokens, got {n}");
@@ -163,12 +162,8 @@ impl PromptTable {
                 return Err(bad_row(problem, hint));
             }
             let hints = hints_of(example, teachers.first(), chat_format, limits)?;
-            let hints = hints.map_err(|problem| {
-                bad_row(
-                    problem,
-                    "raise data.max_prompt_tokens, shorten the hint, or remove the row",
-                )
-            })?;
+            let hint = "raise data.max_prompt_tokens, shorten the hint, or remove the row";
+            let hints = hints.map_err(|problem| bad_row(problem, hint))?;
             let prompt = Prompt {
                 id: PromptId(number as u64),
                 name: example.id.clone(),
@@ -264,9 +259,8 @@ fn hints_of(
         let tokens = chat_format.prompt_of(&shown)?;
         let (limit, n) = (limits.prompt_tokens, tokens.len());
         if n > limit {
-            return Ok(Err(format!(
-                "expected a prompt with its hint of at most {limit} tokens, got {n}"
-            )));
+            let expected = "expected a prompt with its hint of at most";
+            return Ok(Err(format!("{expected} {limit} tokens, got {n}")));
         }
         hints.push(tokens);
     }
@@ -286,10 +280,8 @@ fn admit_teachers(
         Err(_) => Ok((0.0, Verdict::Wrong)),
     };
     // The first solutions, which are nearly all there are, are judged together.
-    let first = in_order(grader.workers(), &dataset.examples, |it| {
-        let first = it.teachers.first().map(|_| judged(it, 0));
-        first.transpose()
-    })?;
+    let first = |it: &Example| it.teachers.first().map(|_| judged(it, 0)).transpose();
+    let first = in_order(grader.workers(), &dataset.examples, first)?;
     let grade = |example: usize, teacher: usize| match (teacher, &first[example]) {
         (0, Some(it)) => Ok(it.clone()),
         _ => judged(&dataset.examples[example], teacher),
@@ -396,16 +388,11 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
 /// Refuses the name of a column that no row has.
 pub fn check_columns(file: &str, named: &NamedColumns) -> Result<()> {
     let present: Vec<&str> = named.present.iter().map(String::as_str).collect();
-    match named.missing.first() {
-        Some(missing) if !present.is_empty() => {
-            let there = present.join(", ");
-            Err(Refusal::input(format!(
-                "{file}: no row has the column `{missing}`; there are {there}"
-            ))
-            .hint(did_you_mean(missing, &present, "", "name one of these")))
-        }
-        _ => Ok(()),
-    }
+    let missing = named.missing.first().filter(|_| !present.is_empty());
+    let Some(missing) = missing else { return Ok(()) };
+    let there = present.join(", ");
+    let problem = format!("{file}: no row has the column `{missing}`; there are {there}");
+    Err(Refusal::input(problem).hint(did_you_mean(missing, &present, "", "name one of these")))
 }
 
 #[cfg(test)]

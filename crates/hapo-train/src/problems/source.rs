@@ -137,10 +137,8 @@ pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
 }
 
 fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
-    Ok(single(
-        chat_format.tokenizer.encode_prompt(&document.prompt)?,
-        chat_format.tokenizer.encode(&document.response)?,
-    ))
+    let tokenizer = &chat_format.tokenizer;
+    Ok(single(tokenizer.encode_prompt(&document.prompt)?, tokenizer.encode(&document.response)?))
 }
 
 fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
@@ -170,10 +168,8 @@ fn without_teacher(table: &PromptTable) -> String {
         let rule = it.split(": expected").next().unwrap_or_default();
         rules.entry(rule).or_insert((0, it)).0 += 1;
     }
-    let mut all: Vec<String> = rules
-        .values()
-        .map(|(n, first)| format!("; {n} not admitted, the first: {first}"))
-        .collect();
+    let said = |it: &(usize, &str)| format!("; {} not admitted, the first: {}", it.0, it.1);
+    let mut all: Vec<String> = rules.values().map(said).collect();
     if table.without_teacher > 0 {
         all.push(format!("; without any solution: {}", table.without_teacher));
     }

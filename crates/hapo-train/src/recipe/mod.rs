@@ -102,16 +102,15 @@ impl Recipe {
         }
         builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
-        let metadata = |path: &Path| found_at(path);
-        let is_dir = metadata(path)?.is_some_and(|it| it.is_dir());
+        let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
         let file = match folder.stages() {
             _ if !is_dir => path.to_owned(),
-            stages if metadata(&stages)?.is_some() => stages,
+            stages if found_at(&stages)?.is_some() => stages,
             _ => folder.recipe(),
         };
         let io = |error| Refusal::io("read", &file)(error);
         // A link of a run folder may lead to a file without an end.
-        if is_dir && metadata(&file)?.is_some_and(|it| !it.is_file()) {
+        if is_dir && found_at(&file)?.is_some_and(|it| !it.is_file()) {
             return Err(io(std::io::Error::other("it is no file")));
         }
         let mut text = String::new();
@@ -119,9 +118,7 @@ impl Recipe {
         if limited.read_to_string(&mut text).map_err(io)? as u64 > MOST_BYTES {
             return Err(io(std::io::Error::other("it has more than 1 MiB")));
         }
-        let stem = path
-            .file_stem()
-            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
+        let stem = path.file_stem().map_or("run".into(), |it| it.to_string_lossy());
         Self::parse_stages(&text, &file.display().to_string(), &stem, overrides)
     }
 
@@ -297,9 +294,8 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
     };
     for ((_, document), recipe) in documents.iter().zip(recipes) {
         for idle in &recipe.idle {
-            let is_refused = |shared: bool| !shared || read_by_none(idle);
             let mut places = document.places_of(&idle.key);
-            if let Some((key, _)) = places.find(|it| is_refused(it.1.shared)) {
+            if let Some((key, _)) = places.find(|it| !it.1.shared || read_by_none(idle)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
                 let hint = document.how_to_unset(key);
                 return Err(document.error(&refused(key, what, hint)));
@@ -393,15 +389,10 @@ impl Recipe {
 
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
-        let annealing = match &self.gate {
-            Some(HapoGate { rule, gate: Gate::Confidence { annealing, .. }, .. })
-                if !rule.chooses =>
-            {
-                Some(annealing)
-            }
-            _ => None,
-        };
-        if annealing == Some(&Annealing::Off) {
+        if let Some(HapoGate { rule, gate, .. }) = &self.gate
+            && matches!(gate, Gate::Confidence { annealing: Annealing::Off, .. })
+            && !rule.chooses
+        {
             all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected".to_owned());
         }
         let noise = self.settings.data.verdict_noise;

@@ -31,13 +31,8 @@ pub(super) fn check(it: &Settings) -> Checked {
     check_rollouts(it)?;
     check_data(it)?;
     check_names(it)?;
-    if let Some(eval) = &it.eval {
-        check_eval(eval)?;
-    }
-    if let Some(init) = &it.model.init {
-        check_init(init)?;
-    }
-    Ok(())
+    it.eval.as_ref().map_or(Ok(()), check_eval)?;
+    it.model.init.as_ref().map_or(Ok(()), check_init)
 }
 
 fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
@@ -269,20 +264,17 @@ pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<Mod
     if !needs.reference && it.loss.kl_coef == 0.0 {
         return Ok(None);
     }
-    match &it.reference {
-        Some(section) if !section.path.is_empty() => Ok(Some(source_of(&section.path))),
-        _ => {
-            let what = match (needs.reference, &it.hapo) {
-                (true, Some(hapo)) => {
-                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.name)
-                }
-                (true, None) => format!("method = \"{}\" needs a second model", method.name),
-                (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
-            };
-            let hint = "name its folder with reference.path";
-            Err(refused("reference.path", what, hint))
-        }
+    if let Some(section) = it.reference.as_ref().filter(|it| !it.path.is_empty()) {
+        return Ok(Some(source_of(&section.path)));
     }
+    let what = match (needs.reference, &it.hapo) {
+        (true, Some(it)) => {
+            format!("hapo.injection = \"{}\" needs a second model", it.injection.name)
+        }
+        (true, None) => format!("method = \"{}\" needs a second model", method.name),
+        (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
+    };
+    Err(refused("reference.path", what, "name its folder with reference.path"))
 }
 
 fn source_of(path: &str) -> ModelSource {

@@ -108,13 +108,8 @@ impl Document {
 
     /// Where a key, or the part of it that was written, was written.
     fn place(&self, key: &str) -> Option<&KeyOrigin> {
-        let mut key = key;
-        loop {
-            if let Some(it) = self.places.get(key) {
-                return Some(it);
-            }
-            key = &key[..key.rfind(['.', '['])?];
-        }
+        let mut keys = std::iter::successors(Some(key), |it| Some(&it[..it.rfind(['.', '['])?]));
+        keys.find_map(|it| self.places.get(it))
     }
 
     /// The places at which `section.key`, or any key of the table `section`, is written.

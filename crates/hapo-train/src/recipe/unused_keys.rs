@@ -126,10 +126,8 @@ fn refusal(scope: Scope, it: &Settings, method: &Method) -> Option<String> {
         Scope::Served => not(Scope::Rollouts)
             .or_else(|| refused(it.rollouts.server.is_none(), "rollouts.server names no server")),
         Scope::Corrected => not(Scope::Rollouts).or_else(|| {
-            refused(
-                it.rollouts.correction().is_none(),
-                "nothing is corrected without rollouts.correction",
-            )
+            let uncorrected = it.rollouts.correction().is_none();
+            refused(uncorrected, "nothing is corrected without rollouts.correction")
         }),
         Scope::AllWeights => {
             refused(it.lora.is_some(), "[lora] writes adapters, whose numbers are f32")

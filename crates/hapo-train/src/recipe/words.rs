@@ -64,12 +64,8 @@ pub fn did_you_mean(word: &str, known: &[&str], before: &str, otherwise: &str) -
 /// The known word closest to `word`, if it is close enough to be what was meant.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = &word.to_lowercase();
-    known
-        .iter()
-        .map(|it| (strsim::levenshtein(word, it), *it))
-        .min()
-        .filter(|(d, it)| *d <= 1 + it.len() / 3)
-        .map(|it| it.1)
+    let (d, it) = known.iter().map(|it| (strsim::levenshtein(word, it), *it)).min()?;
+    (d <= 1 + it.len() / 3).then_some(it)
 }
 
 #[cfg(test)]

@@ -468,16 +468,11 @@ impl<D: Device> Run<D> {
             self.shown.extend(shown.map(MixedGroup::prompt).chain(self.memory.due.iter().copied()));
             metrics
         };
-        if self.source.prompts().is_some() {
-            metrics.set("teacher/distinct", self.shown.len() as f64);
-        }
+        let shown = self.source.prompts().map(|_| self.shown.len() as f64);
+        metrics.set("teacher/distinct", shown);
         let device = self.learner.model.device();
-        if let Some(bytes) = device.peak_bytes() {
-            metrics.set("memory/gpu_peak", bytes as f64);
-        }
-        if let Some(products) = device.refused_products() {
-            metrics.set("sampler/refused_products", products as f64);
-        }
+        metrics.set("memory/gpu_peak", device.peak_bytes().map(|it| it as f64));
+        metrics.set("sampler/refused_products", device.refused_products().map(|it| it as f64));
         self.steps_done = step.0;
         Ok(metrics)
     }
@@ -513,12 +508,6 @@ impl<D: Device> Run<D> {
 
     pub fn steps_done(&self) -> u64 {
         self.steps_done
-    }
-
-    /// The gate over the run, as `gate.json` keeps it; none for a bare method.
-    pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.method.schedule()?.table_of_ranges(self.plan.recipe().steps);
-        Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
     /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.

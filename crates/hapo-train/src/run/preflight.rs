@@ -63,10 +63,8 @@ pub(crate) fn preflight<D: Device>(
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.into_iter().take((chosen.len() / 4).clamp(1, 8));
-    let mut groups: Vec<TokenGroup> = first.map(|it| it.tokens).collect();
-    for it in &mut groups {
-        it.has_signal = true;
-    }
+    let groups = first.map(|it| TokenGroup { has_signal: true, ..it.tokens });
+    let groups: Vec<TokenGroup> = groups.collect();
     let started = Instant::now();
     let learner = engines.learner;
     learner.gradient(recipe.loss(), &groups, plan.batching())?;
@@ -76,6 +74,7 @@ pub(crate) fn preflight<D: Device>(
     let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
     let teachers = table.prompts.iter().filter_map(Prompt::teacher);
     let teachers: Vec<usize> = teachers.map(|it| it.tokens().len()).collect();
+    let longest = teachers.iter().copied().max().unwrap_or(0);
     let responses = tokens.lengths.len();
     let ended = responses - tokens.truncated;
     Ok(Some(Preflight {
@@ -98,10 +97,7 @@ pub(crate) fn preflight<D: Device>(
         ended: share(ended, responses),
         response_tokens: share(tokens.lengths.iter().sum(), responses),
         teacher_coverage: share(teachers.len(), table.prompts.len()),
-        teacher_tokens: (
-            share(teachers.iter().sum(), teachers.len()),
-            teachers.iter().copied().max().unwrap_or(0),
-        ),
+        teacher_tokens: (share(teachers.iter().sum(), teachers.len()), longest),
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
             + training * per_step * recipe.optim.passes as f64 / groups.len().max(1) as f64,
         steps: recipe.steps,

@@ -109,11 +109,10 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     let lines = metrics.lines().filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
     let found = lines.into_iter().find(|it| it["step"].as_f64() == Some(step as f64));
     let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
-    match (number("loss"), number("grad_norm")) {
-        (Some(loss), Some(norm)) => Ok((loss, norm)),
-        _ => Err(Refusal::input(format!("step {step} is not logged in {}", run_dir.display()))
-            .hint("steps are counted from 1; metrics.jsonl has one line for each")),
-    }
+    number("loss").zip(number("grad_norm")).ok_or_else(|| {
+        Refusal::input(format!("step {step} is not logged in {}", run_dir.display()))
+            .hint("steps are counted from 1; metrics.jsonl has one line for each")
+    })
 }
 
 /// The kept trajectories as groups, through the gate again.
@@ -138,11 +137,9 @@ fn scored_group(
     let id = PromptId(lines[0].prompt_id);
     let known = table.find(id);
     if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
-        return Err(Refusal::input(format!(
-            "the rollouts of prompt {} are of another data set",
-            id.0
-        ))
-        .hint("the run's data and template must be those it was trained with"));
+        let problem = format!("the rollouts of prompt {} are of another data set", id.0);
+        let hint = "the run's data and template must be those it was trained with";
+        return Err(Refusal::input(problem).hint(hint));
     }
     let sampled = in_order_of_sampling(lines);
     let part_of = |part: usize| sampled.iter().filter(move |it| it.part == part);

@@ -111,19 +111,14 @@ pub fn train_on<D: Device>(
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
     // Whoever starts a second run in a folder has named the wrong one.
-    let lock = Lock::take(files).map_err(|refusal| match refusal.cause::<Busy>() {
-        Some(_) => refusal.with_fault(Fault::Input),
-        None => refusal,
-    })?;
+    let is_busy = |it: &Refusal| it.cause::<Busy>().is_some();
+    let lock = Lock::take(files)
+        .map_err(|it| if is_busy(&it) { it.with_fault(Fault::Input) } else { it })?;
     // Who held the lock may have made a run meanwhile.
     if is_new {
         require_no_run(run_dir)?;
     }
-    let outcome = train_locked(device, plan, run_dir, policy, observer);
-    if outcome.is_err() {
-        lock.abandon(files);
-    }
-    outcome
+    train_locked(device, plan, run_dir, policy, observer).inspect_err(|_| lock.abandon(files))
 }
 
 /// As [`train_on`], in a folder that is there and locked.
@@ -198,6 +193,7 @@ fn train_locked<D: Device>(
     let history = file.history()?;
     let lacks_evaluation = lacks_evaluation(recipe, first, &history);
     let (early_stopping, score) = so_far(recipe, start.as_ref(), &history, lacks_evaluation);
+    let resumed = found.checkpoint.as_ref().map(|it| &it.0);
     let session = Session {
         run,
         observer,
@@ -211,11 +207,7 @@ fn train_locked<D: Device>(
         score,
         is_best: false,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
-        shelf: CheckpointStore::new(
-            run_dir,
-            recipe.checkpoint.keep,
-            found.checkpoint.as_ref().map(|it| &it.0),
-        ),
+        shelf: CheckpointStore::new(run_dir, recipe.checkpoint.keep, resumed),
         saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
         file,
     };
@@ -281,7 +273,9 @@ fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> 
     write_atomically(&files.recipe(), resolved.as_bytes())?;
     let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
     write_atomically(&files.inputs(), &inputs)?;
-    if let Some(table) = run.gate_table() {
+    if let Some(schedule) = run.method.schedule() {
+        let table = schedule.table_of_ranges(run.plan.recipe().steps);
+        let table = serde_json::to_vec(&table).expect("a schedule is plain data");
         write_atomically(&files.gate(), &table)?;
     }
     Ok(())
@@ -298,13 +292,7 @@ fn evaluate_start<D: Device>(
     run.evaluate(&mut metrics)?;
     let Some(average) = metrics.get("eval/avg@k") else { return Ok(None) };
     observer.note(&format!("step 0: eval/avg@k {average:.4}"));
-    let model = match plan.stage_output()? {
-        Some(it) => Some(it.model),
-        None => match plan.model()? {
-            ModelSource::Folder(path) => Some(path),
-            _ => None,
-        },
-    };
+    let model = if let ModelSource::Folder(path) = plan.model()? { Some(path) } else { None };
     let metrics = serde_json::from_str(&metrics.to_json()).expect("metrics are JSON");
     let start = Start { model, metrics };
     start.write(run_dir)?;
@@ -407,20 +395,16 @@ impl<D: Device> Session<'_, D> {
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
     fn step(&mut self) -> Result<Metrics> {
         let updates_before = self.run.updates();
-        let mut metrics = match self.run.step() {
-            Ok(metrics) => metrics,
-            Err(refusal) => {
-                let mid_step = self.run.updates() > updates_before;
-                let _ = self.file.sync();
-                // Why the step failed matters more than why the weights cannot be saved.
-                let saved = self.run.save_halted(self.run_dir, self.resolved, mid_step);
-                if let Ok(Some(folder)) = saved {
-                    let text = format!("the weights are saved in {}", folder.display());
-                    self.observer.warning(&text);
-                }
-                return Err(refusal);
+        let mut metrics = self.run.step().inspect_err(|_| {
+            let mid_step = self.run.updates() > updates_before;
+            let _ = self.file.sync();
+            // Why the step failed matters more than why the weights cannot be saved.
+            let saved = self.run.save_halted(self.run_dir, self.resolved, mid_step);
+            if let Ok(Some(folder)) = saved {
+                let text = format!("the weights are saved in {}", folder.display());
+                self.observer.warning(&text);
             }
-        };
+        })?;
         let step = self.run.steps_done();
         let is_evaluated = self.recipe.evaluates_after(step);
         let evaluated = if is_evaluated { self.run.evaluate(&mut metrics) } else { Ok(()) };
@@ -487,9 +471,8 @@ impl<D: Device> Session<'_, D> {
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run()? {
         let problem = format!("{} already holds a run", run_dir.display());
-        return Err(
-            Refusal::input(problem).hint("continue it with --resume, or choose another --run-dir")
-        );
+        let hint = "continue it with --resume, or choose another --run-dir";
+        return Err(Refusal::input(problem).hint(hint));
     }
     Ok(())
 }
@@ -515,12 +498,9 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 /// and nothing is written.
 pub fn require_same_run(plan: &RunPlan, run_dir: &Path, policy: ResumePolicy) -> Result<()> {
     let path = RunFolder(run_dir).recipe();
-    match if_there(&path, std::fs::read_to_string(&path))? {
-        Some(before) => {
-            resume::require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
-        }
-        None => Ok(()),
-    }
+    let before = if_there(&path, std::fs::read_to_string(&path))?;
+    let Some(before) = before else { return Ok(()) };
+    resume::require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
 }
 
 /// Keeps the stages of a recipe in the folder above theirs, so that the folder is a recipe too.

@@ -146,10 +146,8 @@ fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
             let path = Path::new(file);
             let read_as =
                 ReadAs { keeps_fields: plan.recipe().keeps_fields(), ..ReadAs::default() };
-            let name = path
-                .file_stem()
-                .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
-            Ok(vec![EvalSet { name, dataset: load_file(path, read_as)? }])
+            let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
+            Ok(vec![EvalSet { name: name.into_owned(), dataset: load_file(path, read_as)? }])
         }
         _ => Err(Refusal::input("eval.suite: the problems of the suite were not given")
             .hint("give them as Sources::eval")),

@@ -3,8 +3,6 @@
 //! A group grows part by part, as its method asks (D35): one call of the sampler for each part, with every prompt of the
 //! round in it.
 
-use std::borrow::Cow;
-
 use hapo_core::{
     Candidate, Context, Credit, Gated, GroupSoFar, GroupStats, Growth, Member, Memory, MixedGroup,
     PromptId, Refusal, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
@@ -208,13 +206,10 @@ fn ask(
 
 impl NextPart {
     /// The tokens before the sampled ones.
-    fn start<'a>(&'a self, prompt: &'a Prompt) -> Cow<'a, [u32]> {
+    fn start(&self, prompt: &Prompt) -> Vec<u32> {
         let Rollout { tokens, privileged, .. } = &self.given;
         let read = if privileged.is_empty() { &prompt.tokens } else { privileged };
-        match tokens.as_slice() {
-            [] => Cow::Borrowed(read),
-            prefix => Cow::Owned([read, prefix].concat()),
-        }
+        [read.as_slice(), tokens].concat()
     }
 
     /// The whole responses, the prefix included.

@@ -90,9 +90,7 @@ pub(crate) fn imitation_step<D: Device>(
     metrics.set("epoch", epoch);
     metrics.set("loss", loss_of(&stats));
     for name in ["teacher/mean_prob", "grad_norm", "lr"] {
-        if let Some(it) = stats.value(name) {
-            metrics.set(name, it);
-        }
+        metrics.set(name, stats.value(name));
     }
     report::times(&mut metrics, &clock, 0, stats.tokens);
     Ok(metrics)

@@ -17,11 +17,9 @@ pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) ->
     groups(&mut metrics, batch);
     metrics.set("verify/boxed", batch.answers.boxed as f64);
     metrics.set("verify/announced", batch.answers.announced as f64);
-    let answers = &batch.answers;
-    let counts = [(REWARD_FAILED, answers.failed), (REWARD_BELOW_WRONG, answers.below_wrong)];
-    for (name, count) in counts.into_iter().filter(|it| it.1 > 0) {
-        metrics.set(name, count as f64);
-    }
+    let (answers, some) = (&batch.answers, |it: usize| (it > 0).then_some(it as f64));
+    metrics.set(REWARD_FAILED, some(answers.failed));
+    metrics.set(REWARD_BELOW_WRONG, some(answers.below_wrong));
     for (name, (sum, n)) in &answers.parts {
         metrics.set(format!("{REWARD_PARTS}{name}"), sum / *n as f64);
     }
@@ -35,12 +33,8 @@ pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) ->
         selection(&mut metrics, batch);
     }
     let moved = |member: &Member| is_moved(member, task.method.trained_behind(member));
-    if let Some(it) = batch.kl_to_reference(moved) {
-        metrics.set("policy/kl_to_reference", it);
-    }
-    if let Some(it) = kl {
-        metrics.set("policy/kl_to_initial", it);
-    }
+    metrics.set("policy/kl_to_reference", batch.kl_to_reference(moved));
+    metrics.set("policy/kl_to_initial", kl);
     let sampled = batch.tokens.lengths.iter().sum();
     metrics.set("verify/ms", batch.clock.seconds("verify") * 1e3);
     times(&mut metrics, &batch.clock, sampled, stats.tokens);
@@ -58,9 +52,7 @@ fn groups(metrics: &mut Metrics, batch: &Batch) {
     let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
     // The objective knows what cannot move the weights.
     statistics.without_signal = batch.sampled.iter().filter(|it| !it.has_terms).count();
-    for (name, value) in statistics.entries() {
-        metrics.set(name, value);
-    }
+    statistics.entries().for_each(|(name, value)| metrics.set(name, value));
 }
 
 /// How far sampler and trainer are apart, over all sampled rollouts (D41).
@@ -69,9 +61,7 @@ fn mismatch(metrics: &mut Metrics, batch: &Batch, correction: Correction) {
     for it in batch.sampled().flat_map(|(group, _)| group.all_sampled()) {
         mismatch.add(correction, &it.rollout);
     }
-    for (name, value) in mismatch.entries() {
-        metrics.set(name, value);
-    }
+    mismatch.entries().into_iter().for_each(|(name, value)| metrics.set(name, value));
 }
 
 /// The groups that are trained on, after dynamic sampling.
@@ -80,9 +70,7 @@ fn selection(metrics: &mut Metrics, batch: &Batch) {
     metrics.set("groups/refilled", (batch.sampled.len() - batch.slots.len()) as f64);
     metrics.set("selected/without_signal", batch.without_signal() as f64);
     metrics.set("selected/reward_mean", it.reward_mean);
-    if let Some(reward) = it.reward_policy_only {
-        metrics.set("selected/reward_policy_only", reward);
-    }
+    metrics.set("selected/reward_policy_only", it.reward_policy_only);
     metrics.set("selected/beta", it.beta);
 }
 
@@ -114,9 +102,7 @@ fn responses(metrics: &mut Metrics, tokens: &SampledTokens) {
 /// under the weights that sampled or the mini-batches after them (a number of the updates), and of all of these.
 fn updates(metrics: &mut Metrics, stats: &Stats, tokens: &SampledTokens) {
     metrics.set("loss", loss_of(stats));
-    for (name, value) in stats.iter() {
-        metrics.set(name, value);
-    }
+    stats.iter().for_each(|(name, value)| metrics.set(name, value));
     let mean = |sum: f64, tokens: usize| sum / tokens.max(1) as f64;
     let (sum, sampled) = (tokens.entropy, tokens.lengths.iter().sum::<usize>());
     let taught = stats.count("teacher/entropy");

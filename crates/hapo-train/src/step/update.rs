@@ -47,9 +47,8 @@ pub(crate) fn update<D: Device>(
     meter.part(0, 1);
     let responses = groups.iter().flat_map(|it| &it.sequences);
     let response_tokens = responses.map(|it| it.response.len()).sum();
-    match gap {
-        // The recorded numbers are the trainer's own; the sampler's gap is one of the batch's numbers (D41).
-        _ if !is_sampled => stats.forget(SAMPLER_GAP),
+    // Else the recorded numbers are the trainer's own; the sampler's gap is one of the batch's numbers (D41).
+    match gap.filter(|_| is_sampled) {
         Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
             stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
         }
