@@ -87,7 +87,9 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// Runs `work` on every item, concurrently where the device can, each with a handle that does
     /// not share work with the others.
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        items.iter_mut().for_each(|item| work(self, item));
+        for item in items {
+            work(self, item);
+        }
     }
 
     /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
