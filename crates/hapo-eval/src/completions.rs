@@ -18,10 +18,9 @@ use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_sampler::{ChatFormat, Details, GroupRequest, InGroup, SampleSettings, Sampled, Watch};
 use hapo_verify::Grader;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::grading::Judge;
+use crate::grading::{Judge, RawCompletion};
 use crate::plan::Plan;
 
 /// Hints of records that go on; the command names its option in the place of "another output".
@@ -367,52 +366,5 @@ impl<D: Device> LocalModel<'_, D> {
             }
             None => refusal,
         })
-    }
-}
-
-/// One completion as its source gave it, or why there is none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RawCompletion {
-    pub text: Option<String>,
-    /// What a server's parser took out of the text.
-    #[serde(skip)]
-    pub thought: Option<String>,
-    /// Why there is no text.
-    pub failed: Option<String>,
-    /// Why it ended: `stop`, `length` and others.
-    pub finish_reason: Option<String>,
-    pub served_by: Option<String>,
-    pub prompt_tokens: Option<u64>,
-    pub completion_tokens: Option<u64>,
-    pub requests: u32,
-    pub milliseconds: u64,
-    /// When it ended, in seconds since 1970.
-    pub at: u64,
-    /// The server was given up on.
-    #[serde(skip)]
-    pub(crate) given_up: bool,
-    /// Of a local model, its tokens.
-    #[serde(skip)]
-    pub(crate) drawn: Option<(Rollout, Details)>,
-}
-
-impl RawCompletion {
-    pub(crate) fn text(&self) -> &str {
-        self.text.as_deref().unwrap_or_default()
-    }
-
-    /// Whether it is whole.
-    pub(crate) fn ended(&self) -> bool {
-        self.finish_reason.as_deref() != Some("length")
-    }
-
-    pub(crate) fn local(text: String, tokens: usize, ended: bool) -> Self {
-        let finish_reason = if ended { "stop" } else { "length" };
-        Self {
-            text: Some(text),
-            finish_reason: Some(finish_reason.to_owned()),
-            completion_tokens: Some(tokens as u64),
-            ..Self::default()
-        }
     }
 }

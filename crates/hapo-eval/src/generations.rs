@@ -8,10 +8,8 @@ use hapo_data::Example;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use serde_json::{Value, json};
 
-use crate::completions::{
-    Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, RawCompletion, Summarise,
-};
-use crate::grading::Judge;
+use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
+use crate::grading::{Judge, RawCompletion};
 use crate::plan::Plan;
 use crate::scores::Scores;
 

@@ -13,10 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::text_checksum;
-use crate::completions::{
-    Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, RawCompletion, Summarise,
-};
-use crate::grading::{GradedCompletion, Judge, ProblemResult, average};
+use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
+use crate::grading::{GradedCompletion, Judge, ProblemResult, RawCompletion, average};
 use crate::plan::{Plan, ProblemSet};
 use crate::statistics::{Estimate, estimate, majority, pass_at_k};
 

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::completions::{Completions, Piece, Progress, RawCompletion, Summarise};
-use crate::grading::Judge;
+use crate::completions::{Completions, Piece, Progress, Summarise};
+use crate::grading::{Judge, RawCompletion};
 use crate::plan::{Plan, PromptForm};
 pub use leak::{LEAKS, leak};
 use rules::{Attempt, CUT, clean};

@@ -15,8 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hub::id::{RepoId, is_plain_path};
 use crate::hub::names::is_data_file;
-use crate::hub::request::Failure;
-use crate::hub::{Hub, HubError, Progress, Snapshot, io};
+use crate::hub::{Failure, Hub, HubError, Progress, Snapshot, io};
 
 /// How often a request for a file is made in all, where it may succeed later.
 const ATTEMPTS: u32 = 6;

@@ -28,6 +28,8 @@ use std::time::Duration;
 use crate::http::{redacted, shown};
 use hapo_core::{Fault, Refusal};
 
+type Failure = crate::http::Failure<Refusal>;
+
 /// A failure that code may tell from others: the cause of a [`Refusal`], in its words.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

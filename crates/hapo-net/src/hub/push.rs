@@ -17,8 +17,8 @@ use hapo_core::Refusal;
 use serde_json::{Value, json};
 
 use crate::hub::fetch::{agent, hashed};
-use crate::hub::request::{self, Failure, refusal};
-use crate::hub::{Hub, HubError, Progress, RepoId, io};
+use crate::hub::request::{self, refusal};
+use crate::hub::{Failure, Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: u64 = 512;

@@ -12,9 +12,7 @@ use hapo_core::Refusal;
 use serde_json::Value;
 
 use crate::hub::fetch::Fetcher;
-use crate::hub::{Progress, io, said};
-
-pub(crate) type Failure = crate::http::Failure<Refusal>;
+use crate::hub::{Failure, Progress, io, said};
 
 const BUFFER: usize = 256 << 10;
 
