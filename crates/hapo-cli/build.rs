@@ -24,11 +24,13 @@ fn main() {
 /// The slice of the pages in `methods`, each with its name.
 fn pages() -> String {
     let files = std::fs::read_dir("methods").expect("the pages are there");
+    // Beside the pages lies what editors and systems leave.
     let stem = |it: std::io::Result<std::fs::DirEntry>| {
-        let path = it.expect("the folder can be read").path();
-        path.file_stem().and_then(|it| it.to_str()).expect("names are UTF-8").to_owned()
+        let name = it.expect("the folder can be read").file_name();
+        let stem = name.to_str()?.strip_suffix(".md").filter(|it| !it.starts_with('.'));
+        stem.map(str::to_owned)
     };
-    let mut names: Vec<String> = files.map(stem).collect();
+    let mut names: Vec<String> = files.filter_map(stem).collect();
     // A capital stands before small letters: README is the table.
     names.sort();
     let page = |name: &String| {

@@ -52,6 +52,7 @@ pub struct Product {
     pub left: Matrix,
     pub right: Matrix,
     pub factor: f32,
+    /// Add to `out` instead of overwriting it.
     pub add: bool,
     /// Add up the inner dimension in one piece, so that a column of the result does not depend on `n`.
     pub whole: bool,

@@ -8,7 +8,7 @@ use crate::row::{exp, exp_sum, log_prob, max, row_stats};
 use crate::shapes::{DrawRow, DrawnToken};
 
 /// Draws a token with an id below `usable` from a row of logits, as [`Device::draw`](crate::Device::draw) does for
-/// every row; ignores [`DrawRow::row`].
+/// every row; ignores [`DrawRow::row`]. The log-probabilities are those of the whole distribution (D19, D25).
 ///
 /// # Panics
 /// When the row or `usable` is empty.

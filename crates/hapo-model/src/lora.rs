@@ -12,6 +12,7 @@ pub struct LoraShape {
     /// r: columns of A, rows of B; at least 1.
     pub rank: usize,
     pub alpha: f64,
+    /// Scale by α/√r and not by α/r.
     pub rslora: bool,
     /// The matrices that have a pair, at least one, in the order of [`Projection::ALL`].
     pub targets: Vec<Projection>,

@@ -188,6 +188,7 @@ pub(crate) fn transpose_pieces(
     }
 }
 
+/// A range of the flat buffer: its first element and its length.
 pub(crate) type Range = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

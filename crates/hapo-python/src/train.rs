@@ -16,7 +16,7 @@ use hapo_train::{
     recipe::{WrittenAs, register_method},
     stage_folder,
 };
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 use crate::arguments::raised;
@@ -77,7 +77,10 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
         // The second Ctrl-C is for the program around the run.
         (Ok(_), None) if interrupted > 1 => Err(PyKeyboardInterrupt::new_err(())),
         (Ok((folder, outcome)), None) => {
-            let mut json = serde_json::json!(outcome);
+            // A path that is no UTF-8 has no JSON.
+            let json =
+                serde_json::to_value(outcome).map_err(|it| PyValueError::new_err(it.to_string()));
+            let mut json = json?;
             json["interrupted"] = (interrupted > 0).into();
             Ok((folder, json.to_string()))
         }

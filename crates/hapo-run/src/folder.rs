@@ -121,14 +121,17 @@ impl RunFolder<'_> {
         Ok(found)
     }
 
-    /// Removes unfinished files of a killed process.
+    /// Removes unfinished files of a killed process, and nothing that others put there.
     pub fn remove_leftovers(self) -> Result<(), Refusal> {
         for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {
             for path in entries(&folder)? {
                 let is_dir = if_there(&path, path.symlink_metadata())?.map(|it| it.is_dir());
-                let removed = match (path.extension().and_then(|it| it.to_str()), is_dir) {
-                    (Some("partial"), Some(true)) => fs::remove_dir_all(&path),
-                    (Some("tmp"), Some(false)) => fs::remove_file(&path),
+                let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+                let is_tmp = name.starts_with(b".hapo-") && name.ends_with(b".tmp");
+                let is_partial = folder != self.0 && name.ends_with(b".partial");
+                let removed = match is_dir {
+                    Some(true) if is_partial => fs::remove_dir_all(&path),
+                    Some(false) if is_tmp => fs::remove_file(&path),
                     _ => continue,
                 };
                 removed.map_err(Refusal::io("remove", &path))?;
@@ -237,12 +240,18 @@ mod tests {
         for it in [run.rollouts(), run.checkpoint_of(1), partial.clone()] {
             fs::create_dir_all(it).unwrap();
         }
-        for it in [run.rollouts_of(1), run.rollouts().join(".hapo-1-0.tmp"), run.0.join("a.tmp")] {
+        for it in
+            [run.rollouts_of(1), run.rollouts().join(".hapo-1-0.tmp"), run.0.join(".hapo-2-9.tmp")]
+        {
             fs::write(it, "").unwrap();
         }
+        let notes = [run.0.join("notes.tmp"), run.0.join("mine.partial")];
+        fs::write(&notes[0], "").unwrap();
+        fs::create_dir(&notes[1]).unwrap();
         run.remove_leftovers().unwrap();
         assert!(!partial.exists() && run.checkpoint_of(1).is_dir());
         assert_eq!(entries(&run.rollouts()).unwrap().len(), 1);
-        assert!(!run.0.join("a.tmp").exists());
+        assert!(!run.0.join(".hapo-2-9.tmp").exists());
+        assert!(notes.iter().all(|it| it.exists()));
     }
 }

@@ -22,10 +22,10 @@ pub use flat::{Cause, ResponseShares};
 pub use folder::{EarlyEnd, RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::{Change, changes, held_out_metric, nothing_learned};
-pub use lock::{Busy, Lock, is_locked};
+pub use lock::{Busy, Lock, is_locked, lock_folder};
 pub use metrics::{
-    METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,
-    metric_of_set,
+    Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock, metric_of_set,
+    metrics,
 };
 pub use preflight::{Preflight, duration};
 pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};

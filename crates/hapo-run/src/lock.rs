@@ -45,12 +45,7 @@ impl Lock {
             .open(&path)
             .map_err(Refusal::io("create", &path))?;
         lock(&file, run.0, PATIENCE)?;
-        // A file system that locks no folders has the file alone; so has, on EIO, one that does.
-        let folder = File::open(run.0).ok();
-        if let Some(Err(TryLockError::WouldBlock)) = folder.as_ref().map(File::try_lock) {
-            return Err(Busy::refusal(run.0));
-        }
-        Ok(Self { _file: file, _folder: folder })
+        Ok(Self { _file: file, _folder: lock_folder(run.0)? })
     }
 
     /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
@@ -65,6 +60,16 @@ impl Lock {
             let _ = fs::remove_file(run.lock()).and_then(|()| fs::remove_dir(run.0));
         }
     }
+}
+
+/// Locks a folder itself, without a file in it; `None` on a file system that locks no folders, and, on EIO, on one that
+/// does.
+pub fn lock_folder(path: &Path) -> Result<Option<File>, Refusal> {
+    let folder = File::open(path).ok();
+    if let Some(Err(TryLockError::WouldBlock)) = folder.as_ref().map(File::try_lock) {
+        return Err(Busy::refusal(path));
+    }
+    Ok(folder)
 }
 
 /// How long to retry a run folder's lock that another process holds.

@@ -69,9 +69,13 @@ pub const REWARD_FAILED: &str = "reward/failed";
 /// Responses whose reward is below that of an answer without a verdict (D31).
 pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
 
-/// Every name, in the order of the documentation, with a space between them; but for those of reward programs:
-/// [`REWARD_FAILED`], [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
-pub const METRICS: &str = "\
+/// Every name, in the order of the documentation; but for those of reward programs: [`REWARD_FAILED`],
+/// [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
+pub fn metrics() -> impl Iterator<Item = &'static str> {
+    METRICS.split(' ')
+}
+
+const METRICS: &str = "\
      step epoch loss grad_norm lr reward/mean reward/policy_only \
      groups/all_fail groups/all_solved groups/partially_solved groups/without_signal groups/dropped \
      groups/refilled \

@@ -26,11 +26,13 @@ pub(crate) enum WorkerEvent {
     /// The version of the weights that everything else of the answer is made by.
     Begun(Arc<str>),
     Event {
+        /// Index of the request within its answer.
         request: usize,
         completion: usize,
         kind: EventKind,
     },
     Scored {
+        /// Index of the request within its answer.
         request: usize,
         tokens: Vec<ScoredToken>,
     },
@@ -64,6 +66,7 @@ enum Command {
 pub(crate) struct WorkerSender(mpsc::Sender<Command>);
 
 impl WorkerSender {
+    /// `false` when the worker is gone.
     pub(crate) fn send(&self, submission: Submission) -> bool {
         self.0.send(Command::Serve(submission)).is_ok()
     }

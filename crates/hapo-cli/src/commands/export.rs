@@ -80,7 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     loop {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
-            let known = loggers.iter().position(|logger| logger.folder == it.folder());
+            let folder = it.folder();
+            let known = loggers.iter().position(|logger| logger.folder == folder);
             if known.is_none() {
                 warn_of_unreadable(&it.name, &it.unreadable);
                 loggers.push(Logger::start(&args.python, tracker, &args.project, it)?);

@@ -1,5 +1,6 @@
 //! `hapo train`: any method, by a recipe.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -204,11 +205,12 @@ impl Args {
 
 /// `runs/` and the name of a recipe, of several stages that of their file.
 pub fn usual_run_dir(stages: &[Recipe], file: Option<&Path>) -> PathBuf {
-    let stem = file.and_then(Path::file_stem);
-    Path::new("runs").join(match (stages, stem) {
-        ([one], _) if one.stage().is_none() => one.name().as_ref(),
+    // A stage hands its model on by a path in a text.
+    let stem = file.and_then(Path::file_stem).map(OsStr::to_string_lossy);
+    Path::new("runs").join(match (stages, &stem) {
+        ([one], _) if one.stage().is_none() => one.name(),
         (_, Some(stem)) => stem,
-        (_, None) => "run".as_ref(),
+        (_, None) => "run",
     })
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::{hapo, repository, succeed};
+use crate::support::{binary, hapo, repository, succeed};
 
 /// Writes the recorded runs, as `scripts/doctor/records.py` packed them.
 fn unpack(into: &Path) {
@@ -228,7 +229,12 @@ fn a_start_token_stands_once() {
 fn a_formula_needs_lossproof_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     unpack(dir.path());
-    let told = hapo(dir.path(), &["doctor", "verl/healthy-grpo", "--formula"]);
+    let told = Command::new(binary())
+        .args(["doctor", "verl/healthy-grpo", "--formula"])
+        .current_dir(dir.path())
+        .env("HAPO_PYTHON", "false")
+        .output()
+        .unwrap();
     let said = String::from_utf8(told.stderr).unwrap();
     assert_eq!(told.status.code(), Some(1), "{said}");
     assert!(said.contains("lossproof gave no records of the adapter `verl`"), "{said}");

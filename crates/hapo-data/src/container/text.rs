@@ -113,7 +113,7 @@ pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> R
 pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
     let (mut pieces, mut is_closed) = (Pieces::new(reader, path, limit), false);
     rows_of(move || {
-        if pieces.row == 0 {
+        if pieces.row == 0 && !is_closed {
             pieces.next(|byte| byte == b'[')?;
         }
         if !is_closed {
@@ -144,6 +144,7 @@ pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize)
             if !is_empty_array {
                 return Ok(Some(pieces.object("row", false)));
             }
+            pieces.row = 0;
         }
         // Reading on also shows whether a compressed file is cut.
         if pieces.next(|byte| !byte.is_ascii_whitespace())?.is_none() {

@@ -5,10 +5,10 @@ use std::fmt::Display;
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
     Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Refusal, Schedule,
-    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule, is_among,
+    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
-use hapo_run::{METRICS, REWARD_PARTS};
+use hapo_run::{REWARD_PARTS, metrics};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
@@ -122,8 +122,8 @@ fn check_names(it: &Settings) -> Checked {
     let is_missing = best == "policy/kl_to_initial" && it.metrics.kl_every == 0;
     let what = format!("`{best}` is only measured with metrics.kl_every");
     refuse(is_missing, what, "set metrics.kl_every")?;
-    let is_one = best.is_empty() || is_among(METRICS, best) || best.starts_with(REWARD_PARTS);
-    let known: Vec<&str> = METRICS.split(' ').collect();
+    let known: Vec<&str> = metrics().collect();
+    let is_one = best.is_empty() || known.contains(&best) || best.starts_with(REWARD_PARTS);
     let hint = did_you_mean(best, &known, "", "docs/metrics.md lists them");
     refuse(!is_one, format!("expected the name of a metric, got `{best}`"), &hint)
 }

@@ -9,7 +9,7 @@ use hapo_core::{Fault, Refusal, counted, found_at, if_there};
 use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
-    create_folder, entries, write_atomically,
+    create_folder, entries, lock_folder, write_atomically,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -510,6 +510,7 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     }
     let folder = RunFolder(run_dir);
     create_folder(run_dir)?;
+    let _held = lock_folder(run_dir)?;
     folder.remove_leftovers()?;
     write_atomically(&folder.stages(), Recipe::stages_text(stages).as_bytes())
 }

@@ -219,7 +219,10 @@ impl NextPart {
             log_probs: [self.given.log_probs.as_slice(), &it.log_probs].concat(),
             sampler_log_probs: it.sampler_log_probs.clone(),
             ended: it.ended,
-            ..self.given.clone()
+            prefix: self.given.prefix,
+            part: self.given.part,
+            context: self.given.context,
+            privileged: self.given.privileged.clone(),
         };
         sampled.group.rollouts.iter().map(response).collect()
     }

@@ -46,7 +46,8 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) -> Result<(), Refu
     for (name, bad) in [("accumulation", failed(true)), ("formula", failed(false))] {
         if !bad.is_empty() {
             let cases = counted(asked.len(), "case", "cases");
-            let what = format!("{engine} fails {} of {cases} of its loss: {}.", bad.len(), bad.join(", "));
+            let what =
+                format!("{engine} fails {} of {cases} of its loss: {}.", bad.len(), bad.join(", "));
             found.add(name, what);
         }
     }

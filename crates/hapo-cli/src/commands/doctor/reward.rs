@@ -45,13 +45,15 @@ pub(super) fn examine(target: &str) -> Result<Diagnosis> {
     let (reached, all) = (paid.len().min(turned.len()).min(beside.len()), pairs.len());
     let differs = |(one, other): (&Paid, &Paid)| one.as_ref().ok() != other.as_ref().ok();
     let first = |others: &[Paid]| paid.iter().zip(others).position(differs);
-    let depends = first(&turned).map(|at| (at, "what was asked before"));
+    // Asked from the end on, its first are missing where the time was over.
+    let turned_first = first(&turned).filter(|_| turned.len() == paid.len());
+    let depends = turned_first.map(|at| (at, "what was asked before"));
     let depends = depends.or(first(&beside).map(|at| (at, "what else is in its batch")));
-    if reached < all {
-        found.skip(format!("{} of {all} answers: the minute was over", all - reached));
-    } else if let Some((at, on)) = depends {
+    if let Some((at, on)) = depends {
         let completion = excerpt(&pairs[at].completion, 40);
         found.add("reward-fails", format!("The reward of `{completion}` depends on {on}."));
+    } else if reached < all {
+        found.skip(format!("{} of {all} answers: the minute was over", all - reached));
     } else {
         found.held.push(format!("neither order nor batch of {all} answers changes a reward"));
     }

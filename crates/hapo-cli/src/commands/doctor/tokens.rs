@@ -44,13 +44,17 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     let mut prompts = record.answers.iter().map(|it| &it.prompt).chain(&record.first_problem);
     if !start.is_empty() && is_put_in_front(&tokenizer["post_processor"], &start) {
         if prompts.any(|it| it.trim_start().starts_with(&start)) {
-            let what = format!("Prompts begin with `{start}`, and the tokenizer or the template puts another in front.");
+            let what = format!(
+                "Prompts begin with `{start}`, and the tokenizer or the template puts another in front."
+            );
             found.add("start-token", what);
         } else if !record.plain_prompts
             && !template.is_empty()
             && !(template.contains("bos_token") || template.contains(&start))
         {
-            let what = format!("The tokenizer puts `{start}` in front of a text, and the chat template writes none.");
+            let what = format!(
+                "The tokenizer puts `{start}` in front of a text, and the chat template writes none."
+            );
             found.add("start-token", what);
         }
     }
