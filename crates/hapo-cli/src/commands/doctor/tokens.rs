@@ -41,6 +41,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         found.add("no-template", "The prompts are plain texts, and the model has a chat template.");
     }
     let start = text("bos_token");
+    let writes_one = template.contains("bos_token") || template.contains(&start);
     let mut prompts = record.answers.iter().map(|it| &it.prompt).chain(&record.first_problem);
     if !start.is_empty() && is_put_in_front(&tokenizer["post_processor"], &start) {
         if prompts.any(|it| it.trim_start().starts_with(&start)) {
@@ -48,10 +49,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
                 "Prompts begin with `{start}`, and the tokenizer or the template puts another in front."
             );
             found.add("start-token", what);
-        } else if !record.plain_prompts
-            && !template.is_empty()
-            && !(template.contains("bos_token") || template.contains(&start))
-        {
+        } else if !(record.plain_prompts || template.is_empty() || writes_one) {
             let what = format!(
                 "The tokenizer puts `{start}` in front of a text, and the chat template writes none."
             );
