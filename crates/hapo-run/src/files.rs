@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapo_core::{Refusal, found_at};
@@ -12,18 +13,18 @@ use hapo_core::{Refusal, found_at};
 /// before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
-    let written = file.write_all(bytes).and_then(|()| new.finish(Some(bytes.len() as u64)));
+    let written = file.write_all(bytes).and_then(|()| new.finish());
     written.map_err(Refusal::io("write", path))
 }
 
 /// [`write_atomically`] with contents written by `fill`.
 pub fn write_atomically_with<E: From<Refusal>>(
     path: &Path,
-    fill: impl FnOnce(&mut File) -> Result<(), E>,
+    fill: impl FnOnce(&mut Contents) -> Result<(), E>,
 ) -> Result<(), E> {
     let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
     fill(&mut file)?;
-    Ok(new.finish(None).map_err(Refusal::io("write", path))?)
+    Ok(new.finish().map_err(Refusal::io("write", path))?)
 }
 
 /// A file that appears under its name when it is finished. Before, what was there stays.
@@ -31,26 +32,47 @@ pub fn write_atomically_with<E: From<Refusal>>(
 pub struct NewFile {
     /// The names that it has until then and afterwards; nothing for a device.
     names: Option<(PathBuf, PathBuf)>,
+    written: Arc<AtomicU64>,
+}
+
+/// What is written into a [`NewFile`], counted.
+#[derive(Debug)]
+pub struct Contents {
+    file: File,
+    written: Arc<AtomicU64>,
+}
+
+impl Write for Contents {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.file.write(bytes)?;
+        self.written.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl NewFile {
     /// Creates the file under a temporary name beside its own.
-    pub fn create(path: &Path) -> io::Result<(Self, File)> {
-        let Some(place) = replaceable(path)? else {
-            return Ok((Self { names: None }, OpenOptions::new().append(true).open(path)?));
+    pub fn create(path: &Path) -> io::Result<(Self, Contents)> {
+        let names = replaceable(path)?.map(|place| (temporary_name(&place), place));
+        let file = match &names {
+            None => OpenOptions::new().append(true).open(path)?,
+            Some((temporary, _)) => File::create(temporary)?,
         };
-        let temporary = temporary_name(&place);
-        let file = File::create(&temporary)?;
-        Ok((Self { names: Some((temporary, place)) }, file))
+        let written = Arc::new(AtomicU64::new(0));
+        Ok((Self { names, written: written.clone() }, Contents { file, written }))
     }
 
-    /// Flushes the file to the disk and renames it, if it has the length that is known.
-    pub fn finish(mut self, length: Option<u64>) -> io::Result<()> {
+    /// Flushes the file to the disk and renames it, if it has the length that was written.
+    pub fn finish(mut self) -> io::Result<()> {
         if let Some((temporary, place)) = &self.names {
             let file = File::open(temporary)?;
             file.sync_all()?;
-            let found = file.metadata()?.len();
-            if let Some(written) = length.filter(|it| *it != found) {
+            let (found, written) = (file.metadata()?.len(), self.written.load(Ordering::Relaxed));
+            if found != written {
                 let lost = format!("{written} bytes were written and {found} are there");
                 return Err(io::Error::other(lost));
             }
@@ -155,8 +177,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let (new, mut file) = NewFile::create(&path).unwrap();
-        file.write_all(b"th").unwrap();
-        let lost = new.finish(Some(5)).unwrap_err().to_string();
+        file.write_all(b"three").unwrap();
+        let [temporary] = &names(folder.path())[..] else { panic!("one file") };
+        let behind = OpenOptions::new().write(true).open(folder.path().join(temporary)).unwrap();
+        behind.set_len(2).unwrap();
+        let lost = new.finish().unwrap_err().to_string();
         assert_eq!(lost, "5 bytes were written and 2 are there");
         assert!(names(folder.path()).is_empty());
     }

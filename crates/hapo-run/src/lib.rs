@@ -17,7 +17,9 @@ mod recipe;
 mod rollouts;
 
 pub use columns::Columns;
-pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
+pub use files::{
+    Contents, NewFile, create_folder, sync_parent, write_atomically, write_atomically_with,
+};
 pub use flat::{Cause, ResponseShares};
 pub use folder::{EarlyEnd, RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};

@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
-use std::fs::File;
+use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ pub(super) fn row(line: &[u8]) -> std::io::Result<Object> {
 /// Bytes of text after which a row group is written.
 const GROUP_BYTES: usize = 64 << 20;
 
-pub(crate) struct Table {
+pub(crate) struct Table<W: Write + Send> {
     schema: Arc<Type>,
-    writer: SerializedFileWriter<File>,
+    writer: SerializedFileWriter<W>,
     columns: Vec<Column>,
     bytes: usize,
 }
@@ -45,9 +45,9 @@ struct Column {
     repetition: Vec<i16>,
 }
 
-impl Table {
+impl<W: Write + Send> Table<W> {
     /// `schema` is in Parquet's own notation.
-    pub(crate) fn new(file: File, schema: &str, compression: Compression) -> Result<Self> {
+    pub(crate) fn new(file: W, schema: &str, compression: Compression) -> Result<Self> {
         let schema = Arc::new(parse_message_type(schema)?);
         let properties = WriterProperties::builder()
             .set_compression(compression)

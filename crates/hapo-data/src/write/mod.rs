@@ -17,8 +17,7 @@ pub use verl::SOURCE as VERL_SOURCE;
 use crate::example::Example;
 use crate::refuse::{of_file, unwritten};
 use hapo_core::{Refusal, TokenId, is_among};
-use hapo_run::NewFile;
-use std::fs::File;
+use hapo_run::{Contents, NewFile};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -44,10 +43,10 @@ pub struct Writer {
 }
 
 enum Sink {
-    Lines(BufWriter<File>),
+    Lines(BufWriter<Contents>),
     /// One JSON array, an element on each line.
-    Array(BufWriter<File>),
-    Table(Box<columns::Table>),
+    Array(BufWriter<Contents>),
+    Table(Box<columns::Table<Contents>>),
 }
 
 /// Endings of names that ask for another form.
@@ -162,7 +161,7 @@ impl Writer {
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
-        let in_place = flushed.and_then(|()| self.new.finish(None));
+        let in_place = flushed.and_then(|()| self.new.finish());
         in_place.map_err(|source| unwritten(&self.path, source))?;
         Ok(self.written)
     }
