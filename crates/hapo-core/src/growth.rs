@@ -188,7 +188,7 @@ impl Needs {
         grades: true,
     };
 
-    /// Whether responses are sampled. Otherwise, with no part, a batch is the demonstrations of its prompts.
+    /// True if responses are sampled; else a batch is the demonstrations of its prompts.
     pub fn samples(self) -> bool {
         self.parts > 0
     }

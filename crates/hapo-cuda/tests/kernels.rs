@@ -82,6 +82,23 @@ fn halves(word: f32) -> [f32; 2] {
     [word.to_bits() << 16, word.to_bits() & 0xffff_0000].map(f32::from_bits)
 }
 
+/// The rows of a norm, with room for pairs beside them.
+fn normed<D: Device>(device: &D, size: BufferSize, format: NumberFormat, from: &[f32]) -> D::Buf {
+    let mut y = device.alloc(size, format).unwrap();
+    let mut inverse = buf(device, &vec![0.0; size.rows]);
+    let (from, ones) = (buf(device, from), buf(device, &vec![1.0; size.width]));
+    device.rms_norm(RmsNorm {
+        eps: 1e-6,
+        offset: 0.0,
+        x: all(&from),
+        w: all(&ones),
+        y: all_mut(&mut y),
+        inverse_rms: all_mut(&mut inverse),
+        residual: None,
+    });
+    y
+}
+
 fn all<B: Buffer>(buf: &B) -> Span<'_, B> {
     buf.first(buf.len())
 }
@@ -226,21 +243,8 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     let mut results = Vec::new();
     let bias = buf(device, &halves_of(outputs, 10));
     for (format, with_bias) in [(NumberFormat::F32, true), (factors, false)] {
-        let (from, ones) = (numbers(rows * inputs, 11), vec![1.0; inputs]);
-        let mut x =
-            device.alloc(BufferSize { rows, width: inputs, room: 2 * rank }, format).unwrap();
-        let mut inverse = buf(device, &vec![0.0; rows]);
-        let inverse = all_mut(&mut inverse);
-        let (from, ones) = (buf(device, &from), buf(device, &ones));
-        device.rms_norm(RmsNorm {
-            eps: 1e-6,
-            offset: 0.0,
-            x: all(&from),
-            w: all(&ones),
-            y: all_mut(&mut x),
-            inverse_rms: inverse,
-            residual: None,
-        });
+        let size = BufferSize { rows, width: inputs, room: 2 * rank };
+        let x = normed(device, size, format, &numbers(rows * inputs, 11));
         let to = if with_bias { NumberFormat::F32 } else { factors };
         let mut ys = [(); 2].map(|()| device.alloc(rows * outputs, to).unwrap());
         let mut of = both.iter().zip(&pairs);
@@ -300,18 +304,8 @@ fn a_pair_is_exchanged_with_its_copy() {
         let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
         let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
         let mut b = w.pair(&gpu, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
-        let mut x = gpu.alloc(BufferSize { rows: 3, width: 16, room: rank }, factors).unwrap();
-        let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
-        let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
-        gpu.rms_norm(RmsNorm {
-            eps: 1e-6,
-            offset: 0.0,
-            x: all(&from),
-            w: all(&ones),
-            y: all_mut(&mut x),
-            inverse_rms: inverse,
-            residual: None,
-        });
+        let size = BufferSize { rows: 3, width: 16, room: rank };
+        let x = normed(&gpu, size, factors, &numbers(48, 3));
         let product = |b: &_| {
             let mut low = [(); 2].map(|()| gpu.alloc(0, factors).unwrap());
             let mut y = buf(&gpu, &[0.0; 72]);

@@ -72,7 +72,7 @@ pub fn unsuited<'a>(grader: &str, answers: impl Iterator<Item = &'a str>) -> Opt
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RawCompletion {
     pub text: Option<String>,
-    /// What a server's parser took out of the text.
+    /// The reasoning that a server returned apart from the text.
     #[serde(skip)]
     pub thought: Option<String>,
     /// Why there is no text.
@@ -99,7 +99,7 @@ impl RawCompletion {
         self.text.as_deref().unwrap_or_default()
     }
 
-    /// Whether it is whole.
+    /// False if it was cut off.
     pub(crate) fn ended(&self) -> bool {
         self.finish_reason.as_deref() != Some("length")
     }

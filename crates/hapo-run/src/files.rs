@@ -12,9 +12,8 @@ use hapo_core::{Refusal, found_at};
 /// stays a link; a device or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was
 /// before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
-    let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
-    let written = file.write_all(bytes).and_then(|()| new.finish());
-    written.map_err(Refusal::io("write", path))
+    let write = |file: &mut Contents| file.write_all(bytes).map_err(Refusal::io("write", path));
+    write_atomically_with(path, write)
 }
 
 /// [`write_atomically`] with contents written by `fill`.
@@ -35,7 +34,7 @@ pub struct NewFile {
     written: Arc<AtomicU64>,
 }
 
-/// What is written into a [`NewFile`], counted.
+/// The contents of a [`NewFile`], whose bytes are counted.
 #[derive(Debug)]
 pub struct Contents {
     file: File,

@@ -62,8 +62,7 @@ impl Lock {
     }
 }
 
-/// Locks a folder itself, without a file in it; `None` on a file system that locks no folders, and, on EIO, on one that
-/// does.
+/// Locks a folder itself, without a file in it; `None` where the file system cannot, and on EIO.
 pub fn lock_folder(path: &Path) -> Result<Option<File>, Refusal> {
     let folder = File::open(path).ok();
     if let Some(Err(TryLockError::WouldBlock)) = folder.as_ref().map(File::try_lock) {

@@ -72,11 +72,7 @@ pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
 /// Every name, in the order of the documentation; but for those of reward programs: [`REWARD_FAILED`],
 /// [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
 pub fn metrics() -> impl Iterator<Item = &'static str> {
-    METRICS.split(' ')
-}
-
-const METRICS: &str = "\
-     step epoch loss grad_norm lr reward/mean reward/policy_only \
+    "step epoch loss grad_norm lr reward/mean reward/policy_only \
      groups/all_fail groups/all_solved groups/partially_solved groups/without_signal groups/dropped \
      groups/refilled \
      selected/without_signal selected/reward_mean selected/reward_policy_only selected/beta \
@@ -89,7 +85,9 @@ const METRICS: &str = "\
      verify/correct verify/wrong verify/unparsable verify/boxed verify/announced verify/ms \
      eval/avg@k eval/pass@k eval/reward eval/truncated \
      time/sample time/verify time/train time/step time/unix time/eval \
-     tokens_per_second/sample tokens_per_second/train memory/rss";
+     tokens_per_second/sample tokens_per_second/train memory/rss"
+        .split(' ')
+}
 
 /// The metric of a set of `[eval]`, where there are several.
 pub fn metric_of_set(metric: &str, set: &str) -> String {

@@ -15,6 +15,7 @@ use crate::commands::runs::warn_of_unreadable;
 use crate::failure::bad_input;
 use crate::progress::tell;
 use crate::support::arguments::not_an_input;
+use crate::support::machine;
 
 const SCRIPT: &str = include_str!("export.py");
 /// Between two looks at a running run.
@@ -146,7 +147,7 @@ impl Drop for Tracking {
 }
 
 fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
-    let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
+    let python = machine::python();
     let project = std::env::var("WANDB_PROJECT").unwrap_or_else(|_| "hapo".to_owned());
     let mut logger: Option<Logger> = None;
     loop {

@@ -203,7 +203,7 @@ impl Args {
     }
 }
 
-/// `runs/` and the name of a recipe, of several stages that of their file.
+/// `runs/NAME`: the recipe's name, or that of its file where it has several stages.
 pub fn usual_run_dir(stages: &[Recipe], file: Option<&Path>) -> PathBuf {
     // A stage hands its model on by a path in a text.
     let stem = file.and_then(Path::file_stem).map(OsStr::to_string_lossy);

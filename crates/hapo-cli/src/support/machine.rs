@@ -1,5 +1,6 @@
 //! This machine: its name, its memory, and what it reaches.
 
+use std::ffi::OsString;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -9,6 +10,11 @@ use hapo_kernels::{
 };
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
+
+/// The user's Python: `HAPO_PYTHON`, else `python3`.
+pub(crate) fn python() -> OsString {
+    std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into())
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {

@@ -15,9 +15,18 @@ pub(crate) struct Ratio {
     pub(crate) b: u64,
 }
 
-/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`, by numbers of at first `limbs` words: one decides nearly
-/// always.
+/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`.
 pub(crate) fn first_closed_step(
+    ratio: Ratio,
+    turn_off_epoch: Decimal,
+    steepness: Decimal,
+    steps_per_epoch: u64,
+) -> u64 {
+    // One limb decides nearly always.
+    from_limbs(1, ratio, turn_off_epoch, steepness, steps_per_epoch)
+}
+
+fn from_limbs(
     mut limbs: usize,
     ratio: Ratio,
     turn_off_epoch: Decimal,
@@ -175,13 +184,8 @@ impl Natural {
 
 #[cfg(test)]
 mod tests {
-    use super::{Natural, Ratio, first_closed_step as from_limbs, ln_enclosure};
-    use crate::decimal::Decimal;
+    use super::{Natural, Ratio, first_closed_step, from_limbs, ln_enclosure};
     use num_bigint::BigUint;
-
-    fn first_closed_step(ratio: Ratio, off: Decimal, steepness: Decimal, steps: u64) -> u64 {
-        from_limbs(1, ratio, off, steepness, steps)
-    }
 
     fn big(it: &Natural) -> BigUint {
         it.0.iter().rev().fold(BigUint::from(0_u8), |sum, limb| (sum << 64) + *limb)

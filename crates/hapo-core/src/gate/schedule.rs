@@ -82,7 +82,7 @@ impl Schedule {
                 let rung = |successes| {
                     let ratio = rung_ratio(threshold, group_size, successes);
                     let first_closed_step =
-                        first_closed_step(1, ratio, turn_off_epoch, steepness, steps_per_epoch);
+                        first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
                     Rung { ratio, first_closed_step }
                 };
                 schedule.rungs = (0..=success_limit).map(rung).collect();

@@ -113,7 +113,7 @@ pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> R
 pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
     let (mut pieces, mut is_closed) = (Pieces::new(reader, path, limit), false);
     rows_of(move || {
-        if pieces.row == 0 && !is_closed {
+        if pieces.row == 0 {
             pieces.next(|byte| byte == b'[')?;
         }
         if !is_closed {
@@ -133,18 +133,16 @@ pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize)
                 }
                 false
             });
-            let end = end?;
-            pieces.row += 1;
-            let Some(end) = end else {
+            let Some(end) = end? else {
                 let problem = "the JSON array ends before its closing bracket";
-                return Err(damaged(&pieces.path, Some(pieces.row), problem));
+                return Err(damaged(&pieces.path, Some(pieces.row + 1), problem));
             };
             is_closed = end == b']';
-            let is_empty_array = pieces.row == 1 && is_closed && pieces.is_blank();
+            let is_empty_array = pieces.row == 0 && is_closed && pieces.is_blank();
             if !is_empty_array {
+                pieces.row += 1;
                 return Ok(Some(pieces.object("row", false)));
             }
-            pieces.row = 0;
         }
         // Reading on also shows whether a compressed file is cut.
         if pieces.next(|byte| !byte.is_ascii_whitespace())?.is_none() {

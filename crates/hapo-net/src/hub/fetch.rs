@@ -22,7 +22,7 @@ const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
 const MAX_ANSWER: u64 = 64 << 20;
-/// What a path of a file has escaped in an address.
+/// The characters of a file's path that are escaped in an address.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 

@@ -12,6 +12,7 @@ use hapo_train::recipe::DataSource;
 use super::say_written;
 use crate::failure::bad_input;
 use crate::support::arguments::{OverrideArgs, count, not_an_input};
+use crate::support::machine;
 
 #[derive(clap::Args)]
 #[command(
@@ -79,7 +80,7 @@ fn gym(task: &str, args: &Args) -> Result<()> {
     if let Some(key) = overrides.unset.first() {
         return Err(bad_input(format!("--unset {key}: gym:{task} has no recipe"), "leave it out"));
     }
-    let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
+    let python = machine::python();
     let mut command = Command::new(&python);
     // Some tasks draw from sets of texts, whose order is that of their hashes.
     command.env("PYTHONHASHSEED", "0").args(["-m", "hapo.tasks", "make", task]);

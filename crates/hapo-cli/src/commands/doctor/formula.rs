@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Diagnosis;
 use super::record::{Record, rows};
 use super::settings::is_met;
+use crate::support::machine;
 
 pub(super) const FORMULAS: &str = include_str!("formula.tsv");
 
@@ -19,7 +20,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) -> Result<(), Refu
         found.skip("formula: lossproof has no case of the loss that the settings name");
         return Ok(());
     };
-    let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
+    let python = machine::python();
     let folder = tempfile::tempdir().map_err(|it| Refusal::machine(it.to_string()))?;
     let file = folder.path().join("records.json");
     let mut command = Command::new(&python);
@@ -38,17 +39,14 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) -> Result<(), Refu
     let engine = format!("{} {}", said(&records["engine"]), said(&records["engine_version"]));
     let all = records["records"].as_array().map(Vec::as_slice).unwrap_or_default();
     let asked: Vec<&Value> = all.iter().filter(|it| it["verdict"] != "n/a").collect();
-    let failed = |cut: bool| {
-        let bad = asked.iter().filter(|it| it["passed"] != true);
-        let bad = bad.filter(|it| (it["verdict"] == "cut-dependent") == cut);
-        bad.map(|it| format!("{} ({})", said(&it["id"]), said(&it["verdict"]))).collect::<Vec<_>>()
-    };
-    for (name, bad) in [("accumulation", failed(true)), ("formula", failed(false))] {
-        if !bad.is_empty() {
-            let cases = counted(asked.len(), "case", "cases");
-            let what =
-                format!("{engine} fails {} of {cases} of its loss: {}.", bad.len(), bad.join(", "));
-            found.add(name, what);
+    for (name, of_cuts) in [("accumulation", true), ("formula", false)] {
+        let is_bad =
+            |it: &&&Value| it["passed"] != true && (it["verdict"] == "cut-dependent") == of_cuts;
+        let words = |it: &&Value| format!("{} ({})", said(&it["id"]), said(&it["verdict"]));
+        let bad: Vec<String> = asked.iter().filter(is_bad).map(words).collect();
+        if let n @ 1.. = bad.len() {
+            let (all, bad) = (counted(asked.len(), "case", "cases"), bad.join(", "));
+            found.add(name, format!("{engine} fails {n} of {all} of its loss: {bad}."));
         }
     }
     if asked.is_empty() {

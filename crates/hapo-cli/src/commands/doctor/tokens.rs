@@ -79,7 +79,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     }
 }
 
-/// Whether the token stands in front of every text that is encoded.
+/// True if every encoded text begins with the token.
 fn is_put_in_front(processor: &Value, token: &str) -> bool {
     let parts = processor["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
     processor["single"][0]["SpecialToken"]["id"] == *token

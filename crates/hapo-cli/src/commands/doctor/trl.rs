@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::console;
 use super::record::{Framework, GOLDS, Record, Steps, answers, name, thinned};
+use crate::support::machine;
 
 /// A run in a folder; `None` where there is no state of a trainer.
 pub(super) fn folder(path: &Path, files: &[PathBuf]) -> Option<Record> {
@@ -51,7 +52,7 @@ fn checkpoint(file: &Path) -> u64 {
 
 /// The arguments, read by a Python without torch.
 fn settings(path: &Path) -> Result<BTreeMap<String, String>, Refusal> {
-    let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
+    let python = machine::python();
     let mut command = Command::new(&python);
     command.args(["-I", "-c", include_str!("training_args.py")]).arg(path);
     let told = command.output().map_err(Refusal::io("start Python to read", path))?;
