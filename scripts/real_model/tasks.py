@@ -7,6 +7,7 @@ A row has id, problem, answer, and a solution as its teacher. A problem never co
 first 100 are development.jsonl, the next 200 held-out.jsonl, the rest train.jsonl.
 """
 
+import datetime
 import json
 import pathlib
 import random
@@ -94,6 +95,17 @@ def reformat(rng: random.Random) -> Row:
     return f"{text} Write this as JSON with the keys name, age, city.", answer, answer
 
 
+MONTHS = "January February March April May June July August September October November December".split()
+
+
+def date(rng: random.Random) -> Row:
+    day = datetime.date(1900, 1, 1) + datetime.timedelta(days=rng.randrange(45_000))
+    month, number, year = MONTHS[day.month - 1], day.day, day.year
+    ending = "th" if 4 <= number <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    forms = [f"{month} {number}, {year}", f"{number} {month} {year}", f"the {number}{ending} of {month} {year}"]
+    return f"Write this date as YYYY-MM-DD: {rng.choice(forms)}", day.isoformat(), day.isoformat()
+
+
 TASKS: dict[str, Callable[[random.Random], Row]] = {
     "story": story,
     "words": words,
@@ -101,6 +113,7 @@ TASKS: dict[str, Callable[[random.Random], Row]] = {
     "sort": sort,
     "countdown": countdown,
     "json": reformat,
+    "dates": date,
 }
 TRIES = 1000
 

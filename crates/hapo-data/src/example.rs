@@ -27,7 +27,7 @@ pub struct Example {
     pub messages: Vec<Message>,
     /// The whole prompt, where the file holds it with a template already put around the problem.
     pub rendered: Option<String>,
-    /// The whole row as a JSON object, where rows are read by [`Rows::keeping_fields`](crate::Rows::keeping_fields).
+    /// The whole row as a JSON object, where [`Reading::keeps_fields`](crate::Reading::keeps_fields) says so.
     pub fields: Option<String>,
     /// Its line or row in the file, from 1; 0 without a file.
     pub row: u64,

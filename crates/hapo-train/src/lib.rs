@@ -41,7 +41,7 @@ pub use plan::run_plan::{RunPlan, Sources};
 pub use problems::duplicates::plain_problem;
 pub use problems::inputs::Inputs;
 pub use problems::prompts::{
-    Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, check_columns, load_file,
+    Order, Prompt, PromptIndex, PromptLimits, PromptTable, check_columns, load_file,
 };
 pub use problems::source::builtin_prompts;
 pub use recipe::{

@@ -30,7 +30,8 @@ use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
 use hapo_cli::support::arguments::{OverrideArgs, count};
 use hapo_cli::support::{hub, interrupt};
-use hapo_train::{Observer, ReadAs};
+use hapo_data::Reading;
+use hapo_train::Observer;
 
 use self::arm::Section;
 use self::arms::SECTIONS;
@@ -176,7 +177,7 @@ impl Args {
             _ => return Err(bad_input("expected --model and --data together", hint)),
         };
         let model = hub::model_folder(model)?;
-        let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
+        let dataset = hapo_train::load_file(&hub::data_file(data)?, &Reading::default())?;
         Ok(Some(Real::prepare(model, self.steps, dataset, self.held_out, &self.out)?))
     }
 }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
-use hapo_data::{Dataset, Example};
+use hapo_data::{Dataset, Example, Reading};
 use hapo_eval::{
     Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm, Sampling,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
-use hapo_train::{ChosenTemplate, ReadAs};
+use hapo_train::ChosenTemplate;
 use serde_json::Value;
 
 use crate::failure::bad_input;
@@ -74,7 +74,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems = match (&args.input, &args.prompt) {
         (Some(file), _) => {
-            hapo_train::load_file(&hub::data_file(file)?, ReadAs::default())?.examples
+            hapo_train::load_file(&hub::data_file(file)?, &Reading::default())?.examples
         }
         (None, Some(prompt)) => vec![example(prompt.clone())],
         (None, None) => vec![example(read_prompt()?)],

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use hapo_core::{counted, found_at};
+use hapo_data::Reading;
 use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::{Compute, Device};
 use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
-    EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Overrides, Preflight, ReadAs, Recipe,
+    EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Overrides, Preflight, Recipe,
     ResumePolicy, RunPlan, Sources,
 };
 
@@ -246,7 +247,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         };
         let dataset = hapo_train::load_file(
             &hub::data_file(name)?,
-            ReadAs { keeps_fields, ..ReadAs::default() },
+            &Reading { keeps_fields, ..Reading::default() },
         )?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };

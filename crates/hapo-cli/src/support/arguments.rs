@@ -17,8 +17,8 @@ use hapo_eval::{Client, LocalSampling, RetryPolicy};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::KvMemory;
+use hapo_train::Overrides;
 use hapo_train::recipe::{KeyEntry, WrittenAs, key_entries};
-use hapo_train::{Overrides, ReadAs};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader};
 use serde_json::{Map, Value};
 
@@ -323,9 +323,7 @@ impl ColumnsArg {
 
     /// The problems of a file; `keeps_fields` is for graders that get whole rows.
     pub(crate) fn load(&self, file: &Path, keeps_fields: bool) -> Result<Dataset> {
-        let columns = self.parsed()?;
-        let read_as = ReadAs { columns: columns.as_ref(), drop: &self.drop, keeps_fields };
-        Ok(hapo_train::load_file(file, read_as)?)
+        Ok(hapo_train::load_file(file, &Reading { keeps_fields, ..self.reading()? })?)
     }
 }
 

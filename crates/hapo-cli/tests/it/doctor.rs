@@ -158,15 +158,28 @@ asked = []
 def drifts(data_source, solution_str, ground_truth, extra_info=None):
     asked.append(solution_str)
     return float(ground_truth in solution_str) + len(asked) % 7
+
+known = {}
+def grows(data_source, solution_str, ground_truth, extra_info=None):
+    key = (solution_str, ground_truth)
+    known[key] = known.get(key, float(last_box(solution_str) == ground_truth))
+    return known[key]
+
+def forgets(data_source, solution_str, ground_truth, extra_info=None):
+    if len(known) == 128:
+        del known[next(iter(known))]
+    return grows(data_source, solution_str, ground_truth)
 "#;
     fs::write(dir.path().join("reward.py"), code).unwrap();
     for (function, expected, unexpected) in [
-        ("plain", "right-unpaid", "reward-fails"),
+        ("plain", "right-unpaid", "reward-grows"),
         ("talk", "right-unpaid", "reward-fails"),
         ("substring", "wrong-paid", "reward-fails"),
         ("raises", "reward-fails", "nothing-learned"),
         ("drifts", "reward-fails", "nothing-learned"),
         ("batch", "reward-fails", "wrong-paid"),
+        ("grows", "reward-grows", "reward-fails"),
+        ("forgets", "right-unpaid", "reward-grows"),
     ] {
         let (said, code) = examined(dir.path(), &[&format!("reward.py:{function}")]);
         let found = names(&said);

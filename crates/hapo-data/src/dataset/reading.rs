@@ -12,6 +12,8 @@ pub struct Reading {
     pub drop: Vec<String>,
     /// Rows that meet all of these are read, the others passed over.
     pub only: Vec<Only>,
+    /// True if every row is kept as JSON in [`Example::fields`](crate::Example::fields), for a custom reward.
+    pub keeps_fields: bool,
 }
 
 /// A value of a column, or a range of numbers with both ends.

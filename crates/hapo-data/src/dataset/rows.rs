@@ -36,7 +36,6 @@ pub struct Rows<'a> {
     head: VecDeque<Result<RawRow, Refusal>>,
     rest: RawRows<'a>,
     ended: bool,
-    keeps_fields: bool,
     ids: HashMap<u128, u64>,
     /// Fields of the rows so far that are not read.
     pub unread: Unread,
@@ -66,7 +65,6 @@ impl<'a> Rows<'a> {
             head,
             rest,
             ended: false,
-            keeps_fields: false,
             ids: HashMap::new(),
             unread: Unread::default(),
             e_notation: 0,
@@ -84,12 +82,6 @@ impl<'a> Rows<'a> {
         let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
         rows.further = further;
         Ok(rows)
-    }
-
-    /// The same, with every row's fields kept as JSON in [`Example::fields`], for a custom reward.
-    pub fn keeping_fields(mut self) -> Self {
-        self.keeps_fields = true;
-        self
     }
 
     /// Looks at the first rows and finds the layout that fits them best, unless one is given.
@@ -145,7 +137,7 @@ impl<'a> Rows<'a> {
         if !self.reading.takes(&fields) {
             return Ok(None);
         }
-        let kept = self.keeps_fields.then(|| fields.clone());
+        let kept = self.reading.keeps_fields.then(|| fields.clone());
         self.reading.without_dropped(&mut fields);
         let columns = self.reading.columns.as_ref();
         let whole = if columns.is_none() { layouts::whole(&fields)? } else { None };
@@ -176,6 +168,8 @@ impl<'a> Rows<'a> {
         for (name, value) in &fields.0 {
             if !is_known(name) {
                 self.unread.add(name, value);
+            } else if layouts::only_says_the_answer(&example, fields, name) {
+                count(&mut self.unread.unread_solutions, name);
             } else if columns.is_none() && layout.leaves_out(name, value) {
                 count(&mut self.unread.labels_left_out, name);
             } else if matches!(value, Value::Object(_)) {

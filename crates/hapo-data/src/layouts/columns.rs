@@ -1,9 +1,7 @@
 //! A layout by the user's column names.
 
 use super::at;
-use super::fields::{
-    gold, gold_of_solution, is_worked, label, set_text_or_messages, solutions, with_solutions,
-};
+use super::fields::{gold, gold_of_solution, is_worked, label, set_text_or_messages, solutions};
 use super::question::{Choices, put_before};
 use crate::example::Example;
 use crate::refuse::unknown;
@@ -137,7 +135,12 @@ impl Columns {
                 (value, None) => (example.answer, example.other_answers) = gold(value, name)?,
             },
         }
-        with_solutions(&mut example, teachers);
+        // Named by the user, so also one that only says the answer again.
+        for it in teachers {
+            if !example.teachers.contains(&it) {
+                example.teachers.push(it);
+            }
+        }
         let label =
             |name: &Option<String>| label(at(row, name.as_deref()?)?, false).map(str::to_owned);
         example.id = label(&self.id).unwrap_or_default();

@@ -22,6 +22,7 @@ pub(crate) use fields::last_boxed;
 
 pub use columns::{Columns, NamedColumns};
 pub use fields::golds_in;
+pub(crate) use fields::only_says_the_answer;
 pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};

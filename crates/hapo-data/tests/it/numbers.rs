@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Decimal128Array, Float32Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
-use hapo_data::{Row, json_lines, open, open_reader};
+use hapo_data::{Reading, Row, json_lines, open_all, open_reader};
 use serde_json::json;
 
 /// The answers of the rows of a file.
@@ -107,7 +107,8 @@ fn a_custom_reward_gets_all_digits_of_its_row() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rows.jsonl");
     std::fs::write(&file, "{\"problem\": \"p\", \"answer\": 12345678901234567890123}\n").unwrap();
-    let row = open(&file).unwrap().keeping_fields().next().unwrap().unwrap();
+    let reading = Reading { keeps_fields: true, ..Reading::default() };
+    let row = open_all(&[file], &reading).unwrap().next().unwrap().unwrap();
     let Row::Good(example) = row else { panic!("the row is good") };
     let fields: serde_json::Value = serde_json::from_str(&example.fields.unwrap()).unwrap();
     assert_eq!(fields, json!({"problem": "p", "answer": "12345678901234567890123"}));

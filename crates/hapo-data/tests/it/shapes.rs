@@ -185,6 +185,30 @@ fn solutions_that_nobody_reads_are_noticed() {
 }
 
 #[test]
+fn a_solution_that_only_says_the_answer_is_noticed_and_read_where_it_is_named() {
+    let cases = [
+        (r#"{"problem":"p","answer":"2011-10-08","solution":" 2011-10-08"}"#, true),
+        (r#"{"problem":"p","answer":"XIV","solution":"X + IV, so XIV","rationale":"XIV"}"#, false),
+        (r#"{"question":"q","Answer":"yes","Rationale":"yes"}"#, true),
+        // Taken as they are: a text that the row marks as the teacher's, an object, a gold's only column.
+        (r#"{"problem":"p","answer":"yes","teacher":"yes"}"#, false),
+        (r#"{"problem":"p","answer":"{\"a\": 1}","solution":"{\"a\": 1}"}"#, false),
+        (r#"{"prompt":"p","solution":"yes"}"#, false),
+    ];
+    for (row, is_noticed) in cases {
+        let unread = read(row).unread.unread_solutions;
+        assert_eq!(!unread.is_empty(), is_noticed, "{row}: {unread:?}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), cases[0].0).unwrap();
+    let columns = Columns::parse("problem=problem,answer=answer,teacher=solution").unwrap();
+    let files = [file.path().to_owned()];
+    let loaded = load_rows(open_all(&files, &columns.into()).unwrap()).unwrap();
+    assert_eq!(loaded.dataset.examples[0].teachers, [" 2011-10-08"]);
+    assert!(loaded.unread.unread_solutions.is_empty());
+}
+
+#[test]
 fn a_folder_that_leaves_something_open_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = |it: &str| dir.path().join(it);

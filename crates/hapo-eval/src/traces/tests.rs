@@ -169,9 +169,9 @@ fn traces_of_the_input_follow_the_new_ones() {
 /// A file with every field of its rows, read by named columns where there are some.
 fn read(path: &Path, columns: Option<&str>) -> Loaded {
     let columns = columns.map(|it| Columns::parse(it).unwrap());
-    let reading = Reading { columns, ..Reading::default() };
+    let reading = Reading { columns, keeps_fields: true, ..Reading::default() };
     let rows = open_all(&[path.to_owned()], &reading).unwrap();
-    let loaded = load_rows(rows.keeping_fields()).unwrap();
+    let loaded = load_rows(rows).unwrap();
     assert!(loaded.bad_rows.is_empty(), "{:?}", loaded.bad_rows);
     loaded
 }

@@ -233,6 +233,14 @@ impl OwnReward {
     pub fn log(&self) -> &RewardLog {
         &self.0.log
     }
+
+    /// The memory of a program that waits for a line, where the system says.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match &self.0.source {
+            Source::Program(pool) => pool.resident_bytes(),
+            Source::Server(_) | Source::Function(_) => None,
+        }
+    }
 }
 
 impl Grader for OwnReward {

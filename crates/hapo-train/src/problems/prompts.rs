@@ -10,7 +10,7 @@ use hapo_core::{
     counted,
 };
 use hapo_data::{
-    AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns, PromptTemplate, Reading, Unread,
+    AdmissionRule, Dataset, Example, Loaded, NamedColumns, PromptTemplate, Reading, Unread,
 };
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
@@ -351,27 +351,14 @@ impl Order {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReadAs<'a> {
-    /// Names of the columns, where no layout fits.
-    pub columns: Option<&'a Columns>,
-    /// Columns that are left out.
-    pub drop: &'a [String],
-    /// True if rows are kept whole, for a custom reward.
-    pub keeps_fields: bool,
-}
-
 /// Reads a data set; bad rows are errors that name the first of them, and so is a part of the question that is not read.
-pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
-    let loaded = load_files(std::slice::from_ref(&path.to_owned()), read_as)?;
+pub fn load_file(path: &Path, reading: &Reading) -> Result<Dataset> {
+    let loaded = load_files(std::slice::from_ref(&path.to_owned()), reading)?;
     loaded.unread.not_whole(&path.display().to_string()).map_or(Ok(loaded.dataset), Err)
 }
 
-pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
-    let (columns, drop) = (read_as.columns.cloned(), read_as.drop.to_vec());
-    let rows = hapo_data::open_all(paths, &Reading { columns, drop, ..Reading::default() })?;
-    let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
-    let loaded = hapo_data::load_rows(rows)?;
+pub(crate) fn load_files(paths: &[PathBuf], reading: &Reading) -> Result<Loaded> {
+    let loaded = hapo_data::load_rows(hapo_data::open_all(paths, reading)?)?;
     let files: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
     check_columns(&files.join(", "), &loaded.named_columns)?;
     if let Some(bad) = loaded.bad_rows.first() {

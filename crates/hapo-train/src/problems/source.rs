@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
 use hapo_data::task::{Corpus, Split, TaskSet};
-use hapo_data::{Dataset, Unread};
+use hapo_data::{Dataset, Reading, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
 use crate::Result;
 use crate::pack::{Sequence, TokenGroup};
 use crate::problems::duplicates::Texts;
-use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
+use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
 pub(crate) enum Source {
@@ -194,12 +194,15 @@ pub(crate) fn load_source(
         }
         DataSource::Builtin => builtin_prompts(recipe)?,
         DataSource::Files(_) => {
-            let read_as = ReadAs {
-                columns: recipe.data.columns.as_ref(),
-                drop: &recipe.data.drop,
-                keeps_fields: recipe.keeps_fields(),
-            };
-            let loaded = load_files(files, read_as)?;
+            let loaded = load_files(
+                files,
+                &Reading {
+                    columns: recipe.data.columns.clone(),
+                    drop: recipe.data.drop.clone(),
+                    keeps_fields: recipe.keeps_fields(),
+                    ..Reading::default()
+                },
+            )?;
             unread = loaded.unread;
             loaded.dataset
         }

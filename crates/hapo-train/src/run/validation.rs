@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
+use hapo_data::Reading;
 use hapo_kernels::Device;
 use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
@@ -18,7 +19,7 @@ use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
 use crate::problems::inputs::Inputs;
-use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
+use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, load_file};
 use crate::recipe::{EvalSection, EvalSet};
 use crate::step::{requests, sample_settings, score};
 
@@ -144,10 +145,10 @@ fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
     match (&eval.data, &eval.suite) {
         (Some(file), None) => {
             let path = Path::new(file);
-            let read_as =
-                ReadAs { keeps_fields: plan.recipe().keeps_fields(), ..ReadAs::default() };
+            let reading =
+                Reading { keeps_fields: plan.recipe().keeps_fields(), ..Reading::default() };
             let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
-            Ok(vec![EvalSet { name: name.into_owned(), dataset: load_file(path, read_as)? }])
+            Ok(vec![EvalSet { name: name.into_owned(), dataset: load_file(path, &reading)? }])
         }
         _ => Err(Refusal::input("eval.suite: the problems of the suite were not given")
             .hint("give them as Sources::eval")),

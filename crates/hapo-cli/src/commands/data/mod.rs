@@ -378,10 +378,9 @@ fn check(args: &Check) -> Result<()> {
     let mut answers: HashMap<String, String> = HashMap::new();
     let mut contradicted = BTreeSet::new();
     for file in &args.files {
+        let keeps_fields = args.grader.is_own();
+        let reading = Reading { keeps_fields, ..reading.clone() };
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), &reading)?;
-        if args.grader.is_own() {
-            rows = rows.keeping_fields();
-        }
         while let Some(row) = rows.next() {
             let row = row?;
             is_good(&rows, &row)?;

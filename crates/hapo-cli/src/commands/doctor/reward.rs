@@ -38,6 +38,9 @@ pub(super) fn examine(target: &str) -> Result<Diagnosis> {
         paid = if asked.talks { again } else { paid };
     }
     judge(&pairs, &paid, &mut found);
+    if paid.iter().all(Result::is_err) {
+        return Ok(found);
+    }
     let mut turned = ask(&asked, pairs.iter().rev())?;
     turned.reverse();
     asked.beside = &["\\boxed{0}", ""];
@@ -57,6 +60,9 @@ pub(super) fn examine(target: &str) -> Result<Diagnosis> {
     } else {
         found.held.push(format!("neither order nor batch of {all} answers changes a reward"));
     }
+    asked.beside = &[];
+    let answered = pairs.iter().zip(&paid).filter(|it| it.1.is_ok()).map(|it| it.0).collect();
+    look_at_memory(&asked, answered, &mut found)?;
     Ok(found)
 }
 
@@ -82,34 +88,78 @@ struct Asked {
     until: Instant,
 }
 
-/// The rewards of as many pairs as the time allows.
-fn ask<'a>(asked: &Asked, pairs: impl Iterator<Item = &'a Pair>) -> Result<Vec<Paid>> {
-    let settings = RewardSettings {
-        timeout: CALL,
-        start_timeout: IN_ALL / 3,
-        workers: 1,
-        on_failure: OnFailure::Wrong,
-        ..RewardSettings::default()
-    };
-    let failed = |it: Refusal| Refusal::machine(it.to_string());
-    let reward = OwnReward::new(&asked.name, settings).map_err(failed)?;
-    let mut paid = Vec::new();
-    for pair in pairs.take_while(|_| Instant::now() < asked.until) {
-        let golds = GOLDS.iter().map(|it| ((*it).to_owned(), pair.gold.into()));
+impl Asked {
+    /// The reward as a grader; a process of its own.
+    fn start(&self) -> Result<OwnReward> {
+        let settings = RewardSettings {
+            timeout: CALL,
+            start_timeout: IN_ALL / 3,
+            workers: 1,
+            on_failure: OnFailure::Wrong,
+            ..RewardSettings::default()
+        };
+        let failed = |it: Refusal| Refusal::machine(it.to_string());
+        Ok(OwnReward::new(&self.name, settings).map_err(failed)?)
+    }
+
+    fn pay(&self, reward: &OwnReward, gold: &str, completion: &str) -> Paid {
+        let golds = GOLDS.iter().map(|it| ((*it).to_owned(), gold.into()));
         let mut row: Map<String, Value> = golds.collect();
-        row.insert("hapo.conversation".to_owned(), asked.talks.into());
-        if !asked.beside.is_empty() {
-            row.insert("hapo.beside".to_owned(), asked.beside.into());
+        row.insert("hapo.conversation".to_owned(), self.talks.into());
+        if !self.beside.is_empty() {
+            row.insert("hapo.beside".to_owned(), self.beside.into());
         }
         let row = Value::from(row).to_string();
-        let problem = Problem { text: "What is asked?", golds: &[pair.gold], row: Some(&row) };
-        let gold = Gold::of(&reward, &problem).expect("a reward reads every gold answer");
-        let judgement = gold.judge(&pair.completion);
+        let problem = Problem { text: "What is asked?", golds: &[gold], row: Some(&row) };
+        let gold = Gold::of(reward, &problem).expect("a reward reads every gold answer");
+        let judgement = gold.judge(completion);
         let failed = judgement.verdict == Verdict::Unparsable(Reason::Grader);
         let reward = judgement.reward.filter(|_| !failed);
-        paid.push(reward.ok_or_else(|| judgement.reason.to_string()));
+        reward.ok_or_else(|| judgement.reason.to_string())
+    }
+}
+
+/// The rewards of as many pairs as the time allows; of the first eight where it answers none of them.
+fn ask<'a>(asked: &Asked, pairs: impl Iterator<Item = &'a Pair>) -> Result<Vec<Paid>> {
+    let reward = asked.start()?;
+    let mut paid = Vec::new();
+    for it in pairs.take_while(|_| Instant::now() < asked.until) {
+        paid.push(asked.pay(&reward, it.gold, &it.completion));
+        if paid.len() == 8 && paid.iter().all(Result::is_err) {
+            break;
+        }
     }
     Ok(paid)
+}
+
+/// Asks about long answers that never come twice. The first half fills what is kept of the latest few.
+fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Result<()> {
+    const HALF: usize = 400;
+    const LONG: usize = 8 << 10;
+    let reward = asked.start()?;
+    let steps = "so we go on, ".repeat(LONG / 13);
+    let mut held = [None; 2];
+    let mut endless = pairs.into_iter().cycle().enumerate();
+    for half in &mut held {
+        for (number, pair) in endless.by_ref().take(HALF) {
+            let completion = format!("{number} {steps}\n{}", pair.completion);
+            if Instant::now() > asked.until || asked.pay(&reward, pair.gold, &completion).is_err() {
+                found.skip(format!("memory: it does not answer {} long answers in time", 2 * HALF));
+                return Ok(());
+            }
+        }
+        *half = reward.resident_bytes();
+    }
+    let [Some(before), Some(after)] = held else { return Ok(()) };
+    let (grown, said) = (after.saturating_sub(before), (HALF * LONG) as u64);
+    let what = format!("memory grew by {grown} MB", grown = grown / 1_000_000);
+    let asked = format!("{HALF} answers of 8 kB, after {HALF} others");
+    if grown > said / 2 {
+        found.add("reward-grows", format!("Its {what} in {asked}: it keeps what it is given."));
+    } else {
+        found.held.push(format!("{what} in {asked}"));
+    }
+    Ok(())
 }
 
 fn judge(pairs: &[Pair], paid: &[Paid], found: &mut Diagnosis) {
