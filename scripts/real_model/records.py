@@ -1,9 +1,9 @@
-"""The records of scripts/real_model/arms.sh, and the table that is made of them.
+"""The records of scripts/real_model/arms.sh or dates.sh, and the table that is made of them.
 
     python3 scripts/real_model/records.py FOLDER > docs/results/real-json.runs.jsonl
     python3 scripts/real_model/records.py docs/results/real-json.runs.jsonl
 
-FOLDER is what arms.sh wrote into. A line is a step of a run, the score of a model, or one of ten transcripts.
+FOLDER is what the script wrote into. A line is a step of a run, the score of a model, or one of ten transcripts.
 """
 
 import json
@@ -12,10 +12,15 @@ import pathlib
 import statistics
 import sys
 
-ARMS = {"grpo": "GRPO", "hapo": "HAPO", "sft": "SFT", "sft-grpo": "SFT, then GRPO"}
-RUNS = {"grpo": ["grpo"], "hapo": ["hapo"], "sft": ["sft"], "sft-grpo": ["first", "then"]}
+ARMS = {"grpo": "GRPO", "hapo": "HAPO", "sft": "SFT", "sft-grpo": "SFT, then GRPO", "few": "SFT 3 steps, then GRPO"}
+# The folders of an arm's runs, as far as they are there.
+TWO = ["first-{}", "then-{}", "sft-grpo-{}/sft", "sft-grpo-{}/grpo"]
+FEW = ["few-{}/sft", "few-{}/grpo"]
+RUNS = {"grpo": ["grpo-{}"], "hapo": ["hapo-{}"], "sft": ["sft-{}"], "sft-grpo": TWO, "few": FEW}
 KEYS = ["step", "reward/policy_only", "gate/beta", "response_length/truncated", "time/step"]
-GROUPS, SEEDS = 8, (0, 1, 2)
+GROUPS = 8
+# Student's t for 95 % by the number of seeds.
+STUDENT = {3: 4.3027, 5: 2.7764}
 
 
 def lines(path: pathlib.Path) -> list[dict]:
@@ -25,13 +30,14 @@ def lines(path: pathlib.Path) -> list[dict]:
 def records(folder: pathlib.Path) -> list[dict]:
     found = [{"model": "base", **score(folder, "base")}]
     for arm, runs in RUNS.items():
-        for seed in SEEDS:
+        for seed in range(max(STUDENT)):
             if not (folder / f"scores/{arm}-{seed}.json").exists():
                 continue
             for run in runs:
-                for step in lines(folder / f"{run}-{seed}/metrics.jsonl"):
+                metrics = folder / run.format(seed) / "metrics.jsonl"
+                for step in lines(metrics) if metrics.exists() else []:
                     kept = {key: step[key] for key in KEYS if key in step}
-                    found.append({"arm": arm, "run": run, "seed": seed, **kept})
+                    found.append({"arm": arm, "run": run.replace("-{}", ""), "seed": seed, **kept})
             found.append({"model": arm, "seed": seed, **score(folder, f"{arm}-{seed}")})
     answers = [answers_of(folder, name) for name in ("base", "grpo-0", "hapo-0")]
     for problem in list(answers[0])[:10]:
@@ -64,18 +70,18 @@ def table(rows: list[dict]) -> None:
         seeds = by_arm[arm] = [it["average"]["mean"] for it in scores]
         cut = statistics.mean(it["truncated"] for it in scores)
         print(f"| {label} | {each} | {over_seeds(seeds)} | {cut:.2f} | {used(rows, arm)} |")
-    for arm in ("grpo", "sft"):
+    for arm in ("grpo", "sft", "few"):
         if arm in by_arm and "hapo" in by_arm:
             apart = [ours - other for ours, other in zip(by_arm["hapo"], by_arm[arm])]
             print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart, signed=True)}")
 
 
 def over_seeds(values: list[float], signed: bool = False) -> str:
-    """The mean with its 95 % interval over three seeds, by Student's t; a share's is cut at 0 and 1."""
+    """The mean with its 95 % interval over three or five seeds, by Student's t; a share's is cut at 0 and 1."""
     mean = statistics.mean(values)
-    if len(values) != len(SEEDS):
+    if len(values) not in STUDENT:
         return f"{mean:.3f}"
-    half = 4.3027 * statistics.stdev(values) / math.sqrt(len(SEEDS))
+    half = STUDENT[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
     if signed:
         return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:.3f} [{max(0, mean - half):.3f}, {min(1, mean + half):.3f}]"
@@ -86,7 +92,7 @@ def used(rows: list[dict], arm: str) -> str:
     counts = []
     for seed in sorted({it["seed"] for it in rows if it.get("model") == arm}):
         steps = [it for it in rows if it.get("arm") == arm and it["seed"] == seed]
-        imitated = sum(it["run"] in ("sft", "first") for it in steps)
+        imitated = sum(it["run"] in ("sft", "first", "sft-grpo/sft", "few/sft") for it in steps)
         counts.append(GROUPS * imitated + round(sum(GROUPS * it.get("gate/beta", 0) for it in steps)))
     return ", ".join(map(str, counts))
 

@@ -3,7 +3,9 @@
 use hapo_core::{Refusal, Rollout, Truncated, Verdict};
 use hapo_data::{Dataset, Example};
 use hapo_sampler::Details;
-use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, in_order};
+use hapo_verify::{
+    Completion, DEFAULT_GRADER, Gold, GoldError, Grader, Judgement, Problem, grader, in_order,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Estimate, estimate};
@@ -50,12 +52,40 @@ pub fn beside_mathematics(answer: &str) -> Option<&'static str> {
     }
 }
 
+/// The words of a number of things, where a grader of mathematics counts any others too: nouns, as in `2.5 lb cheese`,
+/// and no units.
+fn uncompared_words(answer: &str) -> Option<Vec<&str>> {
+    let has_number = answer.contains(|it: char| it.is_ascii_digit());
+    let is_plain = !answer.contains(['\\', '$', '=', '^', '_', '+', '*', '(']);
+    let words = answer.split(|it: char| !it.is_alphabetic());
+    let words: Vec<&str> = words.filter(|it| it.len() >= 3).collect();
+    let last = words.last().filter(|_| has_number && is_plain)?;
+    let other = format!("\\boxed{{{}}}", answer.replace(last, "zebra"));
+    let gold = Gold::new(grader(DEFAULT_GRADER).ok()?, answer).ok()?;
+    gold.judge(&other).verdict.is_correct().then_some(words)
+}
+
+/// True if at least half of the gold answers are numbers of things, and not all of the same.
+pub fn are_numbers_with_words<'a>(answers: impl Iterator<Item = &'a str>) -> bool {
+    let words: Vec<_> = answers.take(1000).map(uncompared_words).collect();
+    let named: Vec<_> = words.iter().flatten().collect();
+    2 * named.len() >= words.len() && named.windows(2).any(|it| it[0] != it[1])
+}
+
 /// A warning where a grader of mathematics meets gold answers that are none.
-pub fn unsuited<'a>(grader: &str, answers: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn unsuited<'a>(
+    grader: &str,
+    answers: impl Iterator<Item = &'a str> + Clone,
+) -> Option<String> {
     // Those that read an answer's words compare them as words.
     let reads_words = ["training", "benchmark"].contains(&grader);
     if !reads_words && !["math", "oat"].contains(&grader) {
         return None;
+    }
+    if are_numbers_with_words(answers.clone()) {
+        return Some(format!(
+            "most gold answers have words beside a number. `{grader}` compares the number and known units; `exact` compares texts"
+        ));
     }
     let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
     let found: Vec<_> = found.filter(|it| it.0 != "words" || !reads_words).collect();
@@ -337,6 +367,16 @@ mod tests {
         assert_eq!(unsuited("exact", ["2019-10-08"].into_iter()), None);
         assert!(unsuited("math", ["hardware"].into_iter()).is_some());
         assert_eq!(unsuited("training", ["hardware"].into_iter()), None);
+        for (answers, expected) in [
+            (["2.5 lb cheese", "5 ml vinegar", "3 birds"], true),
+            (["2 red apples", "3 green pears", "12"], true),
+            // One thing that is counted throughout, and units, which are compared.
+            (["3 apples", "12 apples", "7 apples"], false),
+            (["12 meters", "3 feet", "5 seconds"], false),
+            (["12", "2x + 3", "4 apples"], false),
+        ] {
+            assert_eq!(are_numbers_with_words(answers.into_iter()), expected, "{answers:?}");
+        }
     }
 
     #[test]

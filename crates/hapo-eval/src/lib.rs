@@ -16,8 +16,8 @@ pub use compare::{Cell, Comparison, Layout, Row, compare, padded, warnings};
 pub use completions::{Completions, LocalModel, Progress, Summarise};
 pub use generations::Generations;
 pub use grading::{
-    CUT_OFF, GradedCompletion, Judge, ProblemResult, RawCompletion, average, beside_mathematics,
-    gold_of, unsuited,
+    CUT_OFF, GradedCompletion, Judge, ProblemResult, RawCompletion, are_numbers_with_words,
+    average, beside_mathematics, gold_of, unsuited,
 };
 pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;

@@ -115,9 +115,13 @@ impl ResponseShares {
             return Some(Cause { name: "unread", text }).filter(|_| self.read == 0.0);
         }
         if answered < 0.5 {
+            let why = if self.solutions_fit {
+                "The data's solutions do: the model does not yet."
+            } else {
+                "Is data.template the model's own, and does it ask for a box?"
+            };
             let text = format!(
-                "{} of the responses neither box nor announce an answer. Is data.template the model's own, and does it \
-                 ask for a box? data.extraction says what counts.",
+                "{} of the responses neither box nor announce an answer. {why} data.extraction says what counts.",
                 percent(1.0 - answered)
             );
             return Some(Cause { name: "no-answer", text });

@@ -149,7 +149,9 @@ mod tests {
         let unanswered = ResponseShares { read: 0.1, boxed: 0.1, announced: 0.1, ..shares };
         let sought = warned(with(unanswered));
         assert!(sought.starts_with("80 % of the responses neither"), "{sought}");
-        assert!(sought.contains("data.template"), "{sought}");
+        assert!(sought.contains("The data's solutions do"), "{sought}");
+        let alone = warned(Preflight { teacher_coverage: 0.0, ..with(unanswered) });
+        assert!(alone.contains("data.template"), "{alone}");
         // A custom reward asks for no box.
         let own = with(ResponseShares { seeks_answers: false, ..unanswered });
         assert_eq!(warned(own.clone()), "");

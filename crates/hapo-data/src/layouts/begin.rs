@@ -160,3 +160,11 @@ pub(super) fn plain(example: &mut Example, row: &Object) -> Result<(), Fault> {
     with_solutions(example, found);
     Ok(())
 }
+
+/// True where a column of solutions beside an answer says that answer once more: it is left out.
+pub(crate) fn only_says_the_answer(example: &Example, row: &Object, name: &str) -> bool {
+    let is_solution = SOLUTIONS.iter().any(|it| it.eq_ignore_ascii_case(name))
+        && ANSWERS.iter().any(|it| row.any_case(it).is_some());
+    let Some(Value::Text(text)) = row.get(name).filter(|_| is_solution) else { return false };
+    !example.teachers.contains(text) && example.golds().any(|gold| text.trim() == gold)
+}

@@ -1,6 +1,5 @@
 //! Fields that several layouts share: prompts of messages, golds, the last box of a solution.
 
-use super::begin::{ANSWERS, SOLUTIONS};
 use crate::example::{Example, Message, with_thought};
 use crate::template::TEMPLATES;
 use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
@@ -204,14 +203,6 @@ pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
             example.teachers.push(it);
         }
     }
-}
-
-/// True where a column of solutions beside an answer says that answer once more: it is left out.
-pub(crate) fn only_says_the_answer(example: &Example, row: &Object, name: &str) -> bool {
-    let is_solution = SOLUTIONS.iter().any(|it| it.eq_ignore_ascii_case(name))
-        && ANSWERS.iter().any(|it| row.any_case(it).is_some());
-    let Some(Value::Text(text)) = row.get(name).filter(|_| is_solution) else { return false };
-    !example.teachers.contains(text) && example.golds().any(|gold| text.trim() == gold)
 }
 
 /// The first message of a target.

@@ -20,9 +20,9 @@ use fields::{
 #[cfg(test)]
 pub(crate) use fields::last_boxed;
 
+pub(crate) use begin::only_says_the_answer;
 pub use columns::{Columns, NamedColumns};
 pub use fields::golds_in;
-pub(crate) use fields::only_says_the_answer;
 pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};

@@ -79,9 +79,10 @@ impl Pool {
     /// What the processes and those that they started hold, where the system says.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         let groups: Vec<u32> = self.state().idle.iter().map(|it| it.child.id()).collect();
+        // On EIO nothing is known.
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
         let pages = all.filter_map(|it| {
-            // One that ended meanwhile holds nothing.
+            // One that ended meanwhile holds nothing, nor does one on EIO.
             let stat = std::fs::read_to_string(it.path().join("stat")).ok()?;
             let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
             let is_ours = groups.contains(&fields.get(2)?.parse().ok()?);

@@ -506,12 +506,13 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
             return Ok(Cow::Owned(formula.to_owned()));
         }
         if let Some(value) = said_value(part) {
-            let candidate = best_candidate(&format!("answer: {value}"), &MathOptions::DEFAULT);
-            let is_rounded = part.starts_with("approximately ");
-            let rounded = if is_rounded { "approximately " } else { "" };
-            return Ok(
-                candidate.map_or(Cow::Borrowed(part), |it| Cow::Owned(format!("{rounded}{it}")))
-            );
+            // What is measured or counted keeps its unit, as in a box.
+            let is_whole = read(value).is_ok_and(|it| it.unit.is_some() || it.noun.is_some());
+            let found = || best_candidate(&format!("answer: {value}"), &MathOptions::DEFAULT);
+            let candidate = is_whole.then(|| value.to_owned()).or_else(found);
+            let rounded = if part.starts_with("approximately ") { "approximately " } else { "" };
+            let whole = |it| Cow::Owned(format!("{rounded}{it}"));
+            return Ok(candidate.map_or(Cow::Borrowed(part), whole));
         }
     }
     Ok(Cow::Borrowed(part))

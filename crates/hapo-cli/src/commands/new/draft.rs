@@ -7,6 +7,7 @@ use hapo_core::{Method, counted};
 use hapo_kernels::Compute;
 use hapo_run::duration;
 use hapo_train::plan::{Estimate, Workload, estimate};
+use hapo_train::recipe::EvalSection;
 use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
 
@@ -117,6 +118,10 @@ impl Found<'_> {
             toml.head("eval", "");
             toml.maybe("data", Some(quoted(&test.display().to_string())));
             toml.maybe("every", Some((steps / 4).max(1)));
+            let (all, most) = (chosen.template.test_problems, EvalSection::default().problems);
+            if all > most as u64 {
+                toml.put("problems", most, &format!("the first ones of {all}"));
+            }
         }
         toml.head("checkpoint", "");
         toml.maybe("every", Some(20));
@@ -217,7 +222,7 @@ impl Found<'_> {
         let is_short = summary.tokens_of_teachers.is_some_and(|it| self.is_short(it));
         if is_short && self.args.method.is_empty() {
             errln!(
-                "to imitate first, which is as good where solutions are exact and short: --method sft,grpo"
+                "to imitate first, which is as good, and sooner, where solutions are exact and short: --method sft,grpo"
             );
         }
         if let Some((_, schedule)) = chosen.gate(self.args) {

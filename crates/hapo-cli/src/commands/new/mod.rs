@@ -148,6 +148,7 @@ struct Template {
     summary: FileSummary,
     /// Tokens of the longest prompt of the file of --test.
     longest_test: u32,
+    test_problems: u64,
     /// Prompts with a character that the tokenizer does not know.
     unknown: usize,
 }
@@ -232,8 +233,17 @@ impl<'a> Found<'a> {
             let by_layout = Reading::default();
             let test = test.as_deref().map(|it| summarise(it, &by_layout, Some(&counts)));
             let test = test.transpose()?;
+            let test_problems = test.as_ref().map_or(0, |it| it.distinct_prompts);
             let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
-            templates.push(Template { name, suffix, why, summary, longest_test, unknown });
+            templates.push(Template {
+                name,
+                suffix,
+                why,
+                summary,
+                longest_test,
+                test_problems,
+                unknown,
+            });
         }
         templates.sort_by_key(|it| it.unknown);
         let least = templates[0].unknown;

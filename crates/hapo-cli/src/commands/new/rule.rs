@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hapo_core::excerpt;
 use hapo_data::{Dataset, Example};
-use hapo_eval::{beside_mathematics, gold_of};
+use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of};
 use hapo_net::reward::{OwnReward, RewardSettings, is_own};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
 
@@ -120,7 +120,8 @@ const LETTERS: &str = "letters of a choice";
 fn kind_of(examples: &[Example]) -> Option<&'static str> {
     let kinds: Vec<&str> = examples.iter().filter_map(|it| kind_of_one(&it.answer)).collect();
     let of = |kind: &&&str| 2 * kinds.iter().filter(|it| *it == *kind).count() >= examples.len();
-    kinds.iter().find(of).copied()
+    let numbered = || are_numbers_with_words(examples.iter().map(|it| &*it.answer));
+    kinds.iter().find(of).copied().or_else(|| numbered().then_some("numbers with words"))
 }
 
 fn kind_of_one(answer: &str) -> Option<&'static str> {
