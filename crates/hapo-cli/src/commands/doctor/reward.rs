@@ -150,7 +150,10 @@ fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Re
         }
         *half = reward.resident_bytes();
     }
-    let [Some(before), Some(after)] = held else { return Ok(()) };
+    let [Some(before), Some(after)] = held else {
+        found.skip("memory: it is not a program of this machine");
+        return Ok(());
+    };
     let (grown, said) = (after.saturating_sub(before), (HALF * LONG) as u64);
     let what = format!("memory grew by {grown} MB", grown = grown / 1_000_000);
     let asked = format!("{HALF} answers of 8 kB, after {HALF} others");
