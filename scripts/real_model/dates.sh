@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Dates as YYYY-MM-DD by SmolLM2-135M-Instruct: GRPO, SFT, SFT then GRPO, and HAPO, by the recipes that `hapo new`
-# writes, on 200 held-out dates. One seed takes about ten minutes on two cores, and the same seed prints the same table.
+# writes, on 200 held-out dates. One seed takes 18 CPU minutes, and the same seed prints the same table.
 # `few` imitates for 3 steps instead of 10: about as many solutions as HAPO shows.
 #
 #     scripts/real_model/dates.sh [SEED…]        # 0 by default; HAPO names the binary, if it is another
