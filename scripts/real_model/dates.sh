@@ -23,7 +23,7 @@ recipe() { # name options of `hapo new`…
 recipe grpo --steps 20 --method grpo --grader exact --extraction whole
 recipe sft --steps 20 --method sft
 recipe sft-grpo --steps 10 --method sft,grpo
-recipe few --steps 10 --method sft,grpo
+cp "$here/sft-grpo.toml" "$here/few.toml"
 recipe hapo --steps 20
 
 evaluate() { # name options of the adapter…

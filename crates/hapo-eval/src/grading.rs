@@ -3,9 +3,7 @@
 use hapo_core::{Refusal, Rollout, Truncated, Verdict};
 use hapo_data::{Dataset, Example};
 use hapo_sampler::Details;
-use hapo_verify::{
-    Completion, DEFAULT_GRADER, Gold, GoldError, Grader, Judgement, Problem, grader, in_order,
-};
+use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, grader, in_order};
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Estimate, estimate};
@@ -52,22 +50,22 @@ pub fn beside_mathematics(answer: &str) -> Option<&'static str> {
     }
 }
 
-/// The words of a number of things, where a grader of mathematics counts any others too: nouns, as in `2.5 lb cheese`,
-/// and no units.
-fn uncompared_words(answer: &str) -> Option<Vec<&str>> {
+/// The words of a number of things, where the grader takes any others for the same: `2.5 lb cheese`.
+fn uncompared_words<'a>(by: &str, answer: &'a str) -> Option<Vec<&'a str>> {
     let has_number = answer.contains(|it: char| it.is_ascii_digit());
     let is_plain = !answer.contains(['\\', '$', '=', '^', '_', '+', '*', '(']);
     let words = answer.split(|it: char| !it.is_alphabetic());
     let words: Vec<&str> = words.filter(|it| it.len() >= 3).collect();
     let last = words.last().filter(|_| has_number && is_plain)?;
     let other = format!("\\boxed{{{}}}", answer.replace(last, "zebra"));
-    let gold = Gold::new(grader(DEFAULT_GRADER).ok()?, answer).ok()?;
+    let gold = Gold::new(grader(by).ok()?, answer).ok()?;
     gold.judge(&other).verdict.is_correct().then_some(words)
 }
 
-/// True if at least half of the gold answers are numbers of things, and not all of the same.
-pub fn are_numbers_with_words<'a>(answers: impl Iterator<Item = &'a str>) -> bool {
-    let words: Vec<_> = answers.take(1000).map(uncompared_words).collect();
+/// True if at least half of the gold answers are numbers of things that the grader does not compare, and not all of the
+/// same.
+pub fn are_numbers_with_words<'a>(by: &str, answers: impl Iterator<Item = &'a str>) -> bool {
+    let words: Vec<_> = answers.take(1000).map(|it| uncompared_words(by, it)).collect();
     let named: Vec<_> = words.iter().flatten().collect();
     2 * named.len() >= words.len() && named.windows(2).any(|it| it[0] != it[1])
 }
@@ -82,9 +80,9 @@ pub fn unsuited<'a>(
     if !reads_words && !["math", "oat"].contains(&grader) {
         return None;
     }
-    if are_numbers_with_words(answers.clone()) {
+    if are_numbers_with_words(grader, answers.clone()) {
         return Some(format!(
-            "most gold answers have words beside a number. `{grader}` compares the number and known units; `exact` compares texts"
+            "most gold answers are numbers of various things, and `{grader}` does not compare the things; `exact` compares texts"
         ));
     }
     let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
@@ -375,7 +373,11 @@ mod tests {
             (["12 meters", "3 feet", "5 seconds"], false),
             (["12", "2x + 3", "4 apples"], false),
         ] {
-            assert_eq!(are_numbers_with_words(answers.into_iter()), expected, "{answers:?}");
+            assert_eq!(
+                are_numbers_with_words("training", answers.into_iter()),
+                expected,
+                "{answers:?}"
+            );
         }
     }
 

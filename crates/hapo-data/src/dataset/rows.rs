@@ -168,7 +168,7 @@ impl<'a> Rows<'a> {
         for (name, value) in &fields.0 {
             if !is_known(name) {
                 self.unread.add(name, value);
-            } else if layouts::only_says_the_answer(&example, fields, name) {
+            } else if columns.is_none() && layouts::only_says_the_answer(&example, fields, name) {
                 count(&mut self.unread.unread_solutions, name);
             } else if columns.is_none() && layout.leaves_out(name, value) {
                 count(&mut self.unread.labels_left_out, name);

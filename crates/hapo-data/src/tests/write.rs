@@ -261,8 +261,8 @@ proptest! {
         let rows: Vec<Example> = rows.into_iter().zip(0..).map(|((problem, answer, teachers), number)| Example {
             id: format!("i{number}"),
             problem: format!("{number}{problem}"),
-            // A text that is a number in e-notation would be read as that number.
-            answer: format!("n{}", answer.trim()),
+            // A text that is a number in e-notation would be read as that number, `n/A` as a missing answer.
+            answer: format!("x{}", answer.trim()),
             // Equal teachers of a row are one.
             teachers: teachers.into_iter().zip(0..).map(|(it, n)| format!("{it}{n}.")).collect(),
             ..Example::default()

@@ -190,6 +190,7 @@ fn a_solution_that_only_says_the_answer_is_noticed_and_read_where_it_is_named() 
         (r#"{"problem":"p","answer":"2011-10-08","solution":" 2011-10-08"}"#, true),
         (r#"{"problem":"p","answer":"XIV","solution":"X + IV, so XIV","rationale":"XIV"}"#, false),
         (r#"{"question":"q","Answer":"yes","Rationale":"yes"}"#, true),
+        (r#"{"question":"q","answer":"yes","rationale":["yes"]}"#, true),
         // Taken as they are: a text that the row marks as the teacher's, an object, a gold's only column.
         (r#"{"problem":"p","answer":"yes","teacher":"yes"}"#, false),
         (r#"{"problem":"p","answer":"{\"a\": 1}","solution":"{\"a\": 1}"}"#, false),

@@ -76,7 +76,7 @@ impl Pool {
         idle.into_iter().try_for_each(Process::finish)
     }
 
-    /// What the processes and those that they started hold, where the system says.
+    /// Memory of the processes and of those that they started; `None` where the system does not say.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         let groups: Vec<u32> = self.state().idle.iter().map(|it| it.child.id()).collect();
         // On EIO nothing is known.

@@ -137,8 +137,12 @@ fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Re
     const HALF: usize = 400;
     const LONG: usize = 8 << 10;
     let reward = asked.start()?;
+    if reward.resident_bytes().is_none() {
+        found.skip("memory: it is not a program of this machine");
+        return Ok(());
+    }
     let steps = "so we go on, ".repeat(LONG / 13);
-    let mut held = [None; 2];
+    let mut held = [0; 2];
     let mut endless = pairs.into_iter().cycle().enumerate();
     for half in &mut held {
         for (number, pair) in endless.by_ref().take(HALF) {
@@ -148,13 +152,9 @@ fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Re
                 return Ok(());
             }
         }
-        *half = reward.resident_bytes();
+        *half = reward.resident_bytes().unwrap_or_default();
     }
-    let [Some(before), Some(after)] = held else {
-        found.skip("memory: it is not a program of this machine");
-        return Ok(());
-    };
-    let (grown, said) = (after.saturating_sub(before), (HALF * LONG) as u64);
+    let (grown, said) = (held[1].saturating_sub(held[0]), (HALF * LONG) as u64);
     let what = format!("memory grew by {grown} MB", grown = grown / 1_000_000);
     let asked = format!("{HALF} answers of 8 kB, after {HALF} others");
     if grown > said / 2 {

@@ -120,7 +120,7 @@ const LETTERS: &str = "letters of a choice";
 fn kind_of(examples: &[Example]) -> Option<&'static str> {
     let kinds: Vec<&str> = examples.iter().filter_map(|it| kind_of_one(&it.answer)).collect();
     let of = |kind: &&&str| 2 * kinds.iter().filter(|it| *it == *kind).count() >= examples.len();
-    let numbered = || are_numbers_with_words(examples.iter().map(|it| &*it.answer));
+    let numbered = || are_numbers_with_words(DEFAULT_GRADER, examples.iter().map(|it| &*it.answer));
     kinds.iter().find(of).copied().or_else(|| numbered().then_some("numbers with words"))
 }
 
