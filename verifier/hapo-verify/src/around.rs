@@ -22,14 +22,9 @@ pub(crate) struct Around<'a> {
 impl<'a> Around<'a> {
     /// What the texts before and behind a box make of it.
     pub(crate) fn of(before: &str, after: &str) -> Around<'a> {
-        let is_in_formula = is_in_formula(before);
-        Around {
-            is_part: leads_on(before, after, is_in_formula)
-                || goes_on(before, after, is_in_formula),
-            is_denied: is_denied(before),
-            alternatives: Vec::new(),
-            letter: None,
-        }
+        let in_formula = is_in_formula(before);
+        let is_part = leads_on(before, after, in_formula) || goes_on(before, after, in_formula);
+        Around { is_part, is_denied: is_denied(before), ..Around::default() }
     }
 }
 

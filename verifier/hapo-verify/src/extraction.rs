@@ -46,10 +46,7 @@ impl Extraction {
     }
 }
 
-/// Finds the answer of a completion.
-///
-/// # Errors
-/// Why there is none.
+/// Finds the answer of a completion, or says why there is none.
 pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
     let text = match outside_thought(without_end_tokens(completion))? {
         Cow::Borrowed(text) => text,

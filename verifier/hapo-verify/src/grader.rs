@@ -74,10 +74,7 @@ pub trait Grader: fmt::Debug + Send + Sync {
     /// One line for lists of graders.
     fn summary(&self) -> &'static str;
 
-    /// Reads a gold answer, once for any number of completions.
-    ///
-    /// # Errors
-    /// When the gold answer is empty or cannot be read.
+    /// Reads a gold answer, once for any number of completions; an error where it is empty or cannot be read.
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError>;
 
     /// Reads a whole row, for a grader that is shown more than gold answers. `None`, unless a grader says otherwise:
@@ -106,10 +103,7 @@ pub trait Grader: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Ends whatever it runs, once nothing more is judged.
-    ///
-    /// # Errors
-    /// Why its judgements cannot be trusted.
+    /// Ends whatever it runs, once nothing more is judged, or says why its judgements cannot be trusted.
     fn finish(&self) -> Result<(), String> {
         Ok(())
     }

@@ -340,9 +340,7 @@ fn elements(text: &str) -> Option<(Cow<'_, str>, usize)> {
     let mut all = Vec::new();
     let mut len = 0;
     for line in text.split_inclusive('\n').take(MAX_ELEMENTS) {
-        let Some(element) = without_bullet(line.trim()) else {
-            break;
-        };
+        let Some(element) = without_bullet(line.trim()) else { break };
         all.push(element);
         len += line.len();
     }

@@ -39,18 +39,10 @@ const MAX_LINE: usize = 4_096;
 /// Most marks of a completion that are looked at, from its end.
 const MAX_MARKS: usize = 512;
 
-/// The answer that a completion states.
-///
-/// # Errors
-/// Why it states none.
+/// The answer that a completion states, or why it states none.
 pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let mut search = Search::of(text);
-    let (strong, weak) = search.last();
-    let chosen = match (strong, weak) {
-        (None, None) => return Err(search.missing),
-        (Some(it), _) | (None, Some(it)) => it,
-    };
-    let Statement { range, mut found, .. } = chosen;
+    let Statement { range, mut found, .. } = search.last().ok_or(search.missing)?;
     if let Some(value) = read_behind(&text[range.end..], &mut found.around) {
         return Ok(FoundAnswer::announced(Cow::Borrowed(value)));
     }
@@ -68,10 +60,7 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     Ok(found)
 }
 
-/// The last closed box.
-///
-/// # Errors
-/// Why there is none.
+/// The last closed box, or why there is none.
 pub(crate) fn boxed(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
     let Statement { range, mut found, .. } = boxes(text, start).ok_or(Reason::UnclosedBox)?;
@@ -123,16 +112,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The last statement, and the last weak one behind it.
-    fn last(&mut self) -> (Option<Statement<'a>>, Option<Statement<'a>>) {
-        let mut weak: Option<Statement<'a>> = None;
+    /// The last statement, or else the last weak one.
+    fn last(&mut self) -> Option<Statement<'a>> {
+        let mut weak = None;
         while let Some(it) = self.next_back() {
             if !it.is_weak {
-                return (Some(it), weak);
+                return Some(it);
             }
             weak.get_or_insert(it);
         }
-        (None, weak)
+        weak
     }
 
     /// The statement before those that were given.
@@ -225,11 +214,8 @@ impl<'a> Search<'a> {
             let (start, close) = (before.strip_suffix('<')?.len(), self.closing_tag.take()?);
             let from = mark.at + mark.word.len() + 1;
             let content = marks::worth_reading(self.text.get(from..close)?)?;
-            return Some(Statement {
-                range: start..close,
-                found: enclosed(content),
-                is_weak: false,
-            });
+            let found = enclosed(content);
+            return Some(Statement { range: start..close, found, is_weak: false });
         }
         if self.is_boxed(mark.at) {
             return None;
@@ -351,9 +337,7 @@ fn listed(text: &str, start: usize, last: &Range<usize>) -> usize {
 fn enclosing_box(text: &str, start: usize, end: usize) -> Option<(Range<usize>, Range<usize>)> {
     let (mut outermost, mut before) = (None, start);
     for _ in 0..MAX_NESTED {
-        let Some(outer) = box_before(text, before) else {
-            break;
-        };
+        let Some(outer) = box_before(text, before) else { break };
         if let Some(content) = content_of(text, outer).filter(|it| it.end > end) {
             let says_more =
                 |part: &str| part.contains(|c: char| !c.is_whitespace() && !"{}$.,".contains(c));

@@ -21,10 +21,7 @@ pub enum Verdict {
 impl Verdict {
     /// The reward of the paper: 1 for [`Verdict::Correct`], else 0.
     pub fn reward(self) -> f64 {
-        match self {
-            Verdict::Correct => 1.0,
-            Verdict::Wrong | Verdict::Unparsable(_) => 0.0,
-        }
+        if self.is_correct() { 1.0 } else { 0.0 }
     }
 
     /// True if this is [`Verdict::Correct`].
@@ -42,9 +39,6 @@ impl Verdict {
     }
 
     /// `true` for a correct answer, `false` for a wrong one, or why there is no verdict.
-    ///
-    /// # Errors
-    /// The reason of [`Verdict::Unparsable`].
     pub fn compared(self) -> Result<bool, Reason> {
         match self {
             Verdict::Correct => Ok(true),

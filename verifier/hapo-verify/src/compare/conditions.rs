@@ -33,12 +33,8 @@ pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
 }
 
 fn is_met_by_the_same(gold: &str, answer: &str, style: Style) -> bool {
-    let Some((unknown, set)) = read(answer, style) else {
-        return false;
-    };
-    let Some((gold_unknown, gold_set)) = read(gold, style) else {
-        return false;
-    };
+    let Some((unknown, set)) = read(answer, style) else { return false };
+    let Some((gold_unknown, gold_set)) = read(gold, style) else { return false };
     let is_about = unknown.is_some() || gold_unknown.is_some() || answer.contains(';');
     is_about && same_unknown(gold_unknown, unknown).is_some() && same_pieces(&gold_set, &set)
 }
@@ -54,9 +50,7 @@ fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
     let difference = |(a, b): (Expr, Expr)| a.plus(b.negated());
     let is_solved = solved(&Expr::Rel(op, a.clone())).is_some();
     let (a, b) = (difference(*a), difference(*b));
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    plain_symbols(&a, &mut ours);
-    plain_symbols(&b, &mut theirs);
+    let (ours, theirs) = (plain_symbols(&a), plain_symbols(&b));
     let are_same = ours.len() == theirs.len() && ours.iter().all(|it| theirs.contains(it));
     if is_solved || ours.is_empty() || ours.len() > 8 || !are_same {
         return false;
@@ -95,7 +89,7 @@ fn read(text: &str, style: Style) -> Option<Solved> {
         let relation = meaning(part, style)?;
         let (about, set) = solved(&relation)?;
         // z is a complex number, and |z| its size.
-        let is_z = matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z");
+        let is_z = about.as_ref().and_then(Expr::symbol) == Some("z");
         if is_z && relation.any(&mut |it| matches!(it, Expr::Call(Func::Abs, _))) {
             return None;
         }
@@ -231,9 +225,7 @@ fn parts(text: &str) -> Vec<(Joint, String)> {
 pub(crate) fn are_joined_otherwise(gold: (&Expr, &str), answer: (&Expr, &str)) -> bool {
     let joints = |(value, text): (&Expr, &str)| {
         let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
-        let Expr::Set(items) = value else {
-            return None;
-        };
+        let Expr::Set(items) = value else { return None };
         let marked = items.iter().any(is_inequality).then(|| marked(text))?;
         Some((marked.contains(OR), marked.contains(AND)))
     };

@@ -54,9 +54,7 @@ impl<'a> Comparison<'a> {
 
     /// True if `answer` means `gold`.
     pub(crate) fn equal(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        let Some(left) = self.pairs_left.checked_sub(1) else {
-            return false;
-        };
+        let Some(left) = self.pairs_left.checked_sub(1) else { return false };
         self.pairs_left = left;
         if let (Expr::Num(a), Expr::Num(b)) = (gold, answer) {
             return self.because(a == b, "equal numbers");

@@ -46,17 +46,13 @@ impl Comparison<'_> {
 
     /// Equations in several symbols of which one is a multiple of the other.
     fn same_solution(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        plain_symbols(gold, &mut ours);
-        plain_symbols(answer, &mut theirs);
+        let (ours, theirs) = (plain_symbols(gold), plain_symbols(answer));
         if ours.len() < 2
             || ours.len() != theirs.len()
             || !ours.iter().all(|it| theirs.contains(it))
             || ours.len() > 8
+            || gold.any(&mut |it| matches!(it, Expr::Call(Func::Named(_), _)))
         {
-            return false;
-        }
-        if gold.any(&mut |it| matches!(it, Expr::Call(Func::Named(_), _))) {
             return false;
         }
         let same = proportional(gold, answer, &ours).is_some();

@@ -25,30 +25,22 @@ impl Scan<'_> {
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
-    pub(super) fn next_start(&self, at: usize) -> Option<usize> {
+    pub(super) fn next_start(&self, mut at: usize) -> Option<usize> {
         if at == 0 && !self.bytes.is_empty() {
             return Some(0);
         }
-        let mut at = at;
         loop {
-            let found = at
-                + self
-                    .bytes
-                    .get(at..)?
-                    .iter()
-                    .position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
+            let mut rest = self.bytes.get(at..)?.iter();
+            let found = at + rest.position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
             work::count(found + 1 - at);
             let is_start = match self.bytes[found] {
                 b'=' => true,
                 b if b < 0x80 => (b as char).is_whitespace(),
                 _ => self.text.get(found..).is_some_and(|it| it.starts_with(char::is_whitespace)),
             };
-            if is_start {
-                // Of a run of white space only the last can be followed by a number.
-                let next = self.byte(found + 1);
-                if !next.is_some_and(|b| b == b' ' || b == b'\n') {
-                    return Some(found);
-                }
+            // Of a run of white space only the last can be followed by a number.
+            if is_start && !matches!(self.byte(found + 1), Some(b' ' | b'\n')) {
+                return Some(found);
             }
             at = found + 1;
         }
@@ -136,11 +128,8 @@ impl Scan<'_> {
             start += currency.len_utf8();
         }
         let minus = usize::from(self.byte(start) == Some(b'-'));
-        let digits = |from: usize| {
-            self.bytes
-                .get(from..)
-                .map_or(0, |it| it.iter().take_while(|b| b.is_ascii_digit()).count())
-        };
+        let count = |it: &[u8]| it.iter().take_while(|b| b.is_ascii_digit()).count();
+        let digits = |from: usize| self.bytes.get(from..).map_or(0, count);
         let whole = digits(start + minus);
         let mut integer = start..start + minus + whole;
         let mut decimal = integer.end..integer.end;
@@ -176,11 +165,8 @@ impl Scan<'_> {
         if let Some(sign) = sign {
             end = self.text.len() - rest.len() + sign.len();
         }
-        Some(Candidate {
-            start: at,
-            end,
-            found: Found::Number { integer, decimal, percent: sign.is_some() },
-        })
+        let found = Found::Number { integer, decimal, percent: sign.is_some() };
+        Some(Candidate { start: at, end, found })
     }
 }
 

@@ -75,9 +75,7 @@ impl PreparedGold for Letter {
 impl Letter {
     fn compare(&self, chosen: Option<char>) -> Judgement {
         let gold = self.0.to_string();
-        let Some(chosen) = chosen else {
-            return Judgement::unparsable(Reason::NoAnswer, gold);
-        };
+        let Some(chosen) = chosen else { return Judgement::unparsable(Reason::NoAnswer, gold) };
         let (verdict, rule) = if chosen == self.0 {
             (Verdict::Correct, "the same letter")
         } else {

@@ -87,11 +87,8 @@ impl Shape {
 
 /// The content of `<answer>` after a closed `<think>`; each tag exactly once.
 fn tagged(text: &str) -> Option<&str> {
-    for tag in ["<think>", "</think>", "<answer>", "</answer>"] {
-        if text.matches(tag).count() != 1 {
-            return None;
-        }
-    }
+    let tags = ["<think>", "</think>", "<answer>", "</answer>"];
+    tags.iter().all(|tag| text.matches(tag).count() == 1).then_some(())?;
     let (thought, rest) = text.split_once("</think>")?;
     thought.trim_start().starts_with("<think>").then_some(())?;
     let answer = rest.trim_start().strip_prefix("<answer>")?;

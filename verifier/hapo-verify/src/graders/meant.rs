@@ -398,18 +398,14 @@ fn is_unfinished(text: &str) -> bool {
 fn is_true_or_assigns(equation: &Expr) -> bool {
     let mut sides = Vec::new();
     for link in equation.links() {
-        let Expr::Rel(_, pair) = link else {
-            return false;
-        };
+        let Expr::Rel(_, pair) = link else { return false };
         if sides.is_empty() {
             sides.push(&pair.0);
         }
         sides.push(&pair.1);
     }
     let mut values = sides.into_iter().filter(|it| !it.is_only_symbols());
-    let Some(first) = values.next() else {
-        return true;
-    };
+    let Some(first) = values.next() else { return true };
     values.all(|it| it == first || numeric::same_value(it, first).is_same())
 }
 
@@ -441,16 +437,15 @@ impl PreparedGold for MeantGold {
     fn judge(&self, completion: &str) -> Judgement {
         match find_answer(completion, Extraction::Announced) {
             Ok(found) => judge_found(self, &found),
-            Err(why) if self.options.policy == Policy::Training || why == Reason::UnclosedThink => {
-                Judgement::unparsable(why, self.shown.clone())
-            }
-            Err(why) => match best_candidate(completion, &self.options) {
-                Some(_) if is_in_doubt(completion) => {
-                    Judgement::unparsable(why, self.shown.clone())
+            Err(why) => {
+                let is_final =
+                    self.options.policy == Policy::Training || why == Reason::UnclosedThink;
+                let best = (!is_final).then(|| best_candidate(completion, &self.options)).flatten();
+                match best.filter(|_| !is_in_doubt(completion)) {
+                    Some(answer) => self.compared(&answer),
+                    None => Judgement::unparsable(why, self.shown.clone()),
                 }
-                Some(answer) => self.compared(&answer),
-                None => Judgement::unparsable(why, self.shown.clone()),
-            },
+            }
         }
     }
 }

@@ -25,10 +25,7 @@ pub static GRADERS: &[&dyn Grader] = &[
 /// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`] (D45).
 pub const DEFAULT_GRADER: &str = "training";
 
-/// The grader of that name.
-///
-/// # Errors
-/// [`GoldError::UnknownGrader`], with the names there are.
+/// The grader of that name, or [`GoldError::UnknownGrader`] with the names there are.
 pub fn grader(name: &str) -> Result<&'static dyn Grader, GoldError> {
     let found = GRADERS.iter().find(|it| it.name() == name);
     found.copied().ok_or_else(|| GoldError::UnknownGrader {

@@ -95,9 +95,7 @@ pub(super) fn listed(text: &str) -> Option<String> {
     }
     let elements = text.split([',', ';']).map(|it| {
         let it = it.trim().trim_end_matches(['\\', ' ']);
-        let Some((value, noun)) = it.split_once("\\text{") else {
-            return Some(it.to_owned());
-        };
+        let Some((value, noun)) = it.split_once("\\text{") else { return Some(it.to_owned()) };
         let noun = noun.strip_suffix('}')?.trim();
         is_counted_noun(noun).then(|| value.trim().trim_end_matches(['\\', ' ', '~']).to_owned())
     });
@@ -154,9 +152,7 @@ pub(super) fn without_base(gold: &str) -> Option<&str> {
 pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
     let is_rounded =
         ["approximately ", "\\approx", "≈"].iter().any(|it| answer.trim_start().starts_with(it));
-    let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else {
-        return false;
-    };
+    let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else { return false };
     let number = answer[from..].split(|c: char| !"-.0123456789".contains(c)).next();
     let number = number.unwrap_or_default().trim_end_matches('.');
     let n_decimals = |it: &str| it.split_once('.').map_or(0, |it| it.1.len());
@@ -168,9 +164,7 @@ pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
 
 /// True for the same rows of value and condition, in any order.
 pub(super) fn same_cases(gold: &str, answer: &str, options: &MathOptions) -> bool {
-    let (Some(gold), Some(mut answer)) = (cases(gold), cases(answer)) else {
-        return false;
-    };
+    let (Some(gold), Some(mut answer)) = (cases(gold), cases(answer)) else { return false };
     let same_value =
         |a: &str, b: &str| match (read(a).map(|it| it.value), read(b).map(|it| it.value)) {
             (Ok(Ok(a)), Ok(Ok(b))) => Comparison::new(options).equal(&a, &b),

@@ -17,9 +17,7 @@ pub(crate) fn is_time(text: &str) -> bool {
     let Some((hours, minutes)) = digits.split_once(':') else {
         return has_half && digits.parse::<u8>().is_ok();
     };
-    let (Ok(h), Ok(m)) = (hours.parse::<u8>(), minutes.parse::<u8>()) else {
-        return false;
-    };
+    let (Ok(h), Ok(m)) = (hours.parse::<u8>(), minutes.parse::<u8>()) else { return false };
     let has_zero = hours.starts_with('0') || minutes.starts_with('0');
     let is_reduced = num_integer::gcd(h, m) == 1;
     minutes.len() == 2 && h < 25 && m < 60 && (has_half || has_zero || !is_reduced)

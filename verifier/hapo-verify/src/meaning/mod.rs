@@ -61,10 +61,7 @@ pub(crate) struct Meaning {
     pub(crate) words: Option<String>,
 }
 
-/// Reads an answer without the box or the announcement around it.
-///
-/// # Errors
-/// Why no value of it counts.
+/// Reads an answer without the box or the announcement around it, or says why no value of it counts.
 pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     if text.len() > MAX_TEXT {
         let value = parse::latex(&normalise(text, CleanUp::KEEPS_UNITS), Style::Meant);
@@ -108,10 +105,7 @@ fn formula(text: &str) -> ParseResult<Expr> {
     })
 }
 
-/// Reads an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
-///
-/// # Errors
-/// As [`read`].
+/// As [`read`], of an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
 pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
     let parted = units::parted(text).map(|it| read(&it));
     match parted {

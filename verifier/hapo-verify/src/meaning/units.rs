@@ -165,10 +165,7 @@ pub(super) fn bare(text: &str) -> Measured {
     Measured { value: text.to_owned(), ..Measured::default() }
 }
 
-/// Parts an answer into its value and what stands around it.
-///
-/// # Errors
-/// Why the words behind the value refuse it.
+/// Parts an answer into its value and what stands around it, or says why the words behind the value refuse it.
 pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;

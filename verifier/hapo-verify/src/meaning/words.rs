@@ -231,9 +231,7 @@ pub(crate) fn same_words(a: &str, b: &str) -> bool {
 /// True for a sentence that begins with the one word that is asked, as `Yes, it is`.
 pub(crate) fn begins_with_decision(gold: &str, text: &str) -> bool {
     const DECISIONS: [&str; 4] = ["yes", "no", "true", "false"];
-    let (Some(gold), Some(all)) = (as_words(gold), as_words(text)) else {
-        return false;
-    };
+    let (Some(gold), Some(all)) = (as_words(gold), as_words(text)) else { return false };
     let text = text.trim_start_matches("\\text").trim_start_matches(['{', ' ']).to_lowercase();
     let begins =
         text.strip_prefix(gold.as_str()).is_some_and(|it| it.starts_with([',', '.', ';', ':']));
@@ -325,9 +323,7 @@ pub(crate) fn announced_part(text: &str) -> &str {
     let text = denied.map_or(text, |at| text[..at].trim_end_matches([',', '$', '*', ' ']));
     let end =
         |text: &str| ENDS.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
-    let Some((at, len)) = end(text) else {
-        return text.trim();
-    };
+    let Some((at, len)) = end(text) else { return text.trim() };
     let rest = &text[at + len..];
     let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
     let is_reason = text[at..at + len].contains(char::is_alphabetic);

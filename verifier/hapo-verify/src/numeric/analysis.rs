@@ -17,9 +17,7 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
     let all = |v: &[Expr]| v.iter().map(evaluated).collect::<Option<Vec<_>>>();
     Some(match e {
         Expr::Call(Func::Integral, parts) => {
-            let [body, variable, from, to] = parts.as_slice() else {
-                return None;
-            };
+            let [body, variable, from, to] = parts.as_slice() else { return None };
             decimal(integral(&evaluated(body)?, variable, end(from)?, end(to)?)?)?
         }
         Expr::Add(v) => Expr::Add(all(v)?),

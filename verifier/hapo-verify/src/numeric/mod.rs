@@ -86,16 +86,11 @@ pub(crate) fn same_where_real(a: &Expr, b: &Expr) -> bool {
 /// Compares constants with integrals in them.
 fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
     let value = |e: &Expr| analysis::evaluated(e).and_then(|it| approximate(&it));
-    match (value(a), value(b)) {
-        (Some(x), Some(y)) => {
-            let same = (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3);
-            if same {
-                Decision::Near("equal to nine digits by quadrature")
-            } else {
-                Decision::Different("different values")
-            }
-        }
-        _ => Decision::Unknown,
+    let (Some(x), Some(y)) = (value(a), value(b)) else { return Decision::Unknown };
+    if (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3) {
+        Decision::Near("equal to nine digits by quadrature")
+    } else {
+        Decision::Different("different values")
     }
 }
 
@@ -125,11 +120,10 @@ pub(crate) fn approximate(e: &Expr) -> Option<f64> {
         return Some(it.to_f64());
     }
     match e {
-        Expr::Infinity => return Some(f64::INFINITY),
-        Expr::NegInfinity => return Some(f64::NEG_INFINITY),
-        _ => {}
+        Expr::Infinity => Some(f64::INFINITY),
+        Expr::NegInfinity => Some(f64::NEG_INFINITY),
+        _ => real_value(e, &[]).map(|it| it.to_f64()),
     }
-    real_value(e, &[]).map(|it| it.to_f64())
 }
 
 /// A real constant rounded to `places` decimals, as an integer multiple of `10^-places`.
@@ -176,9 +170,7 @@ pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
     if let Some(it) = exact(e) {
         return (it.to_f64() - double).abs() <= slack;
     }
-    let Some(double) = Rat::from_f64(double) else {
-        return false;
-    };
+    let Some(double) = Rat::from_f64(double) else { return false };
     if slack == 0.0 {
         // An irrational number is no double.
         return false;

@@ -42,15 +42,10 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(3) {
-        let reason = if atoms.is_empty() {
-            "equal to 50 digits"
-        } else {
-            "equal to 50 digits at four points"
-        };
-        Decision::Same(reason)
-    } else {
-        Decision::Unknown
+    match atoms {
+        _ if n_good < n_points.min(3) => Decision::Unknown,
+        [] => Decision::Same("equal to 50 digits"),
+        _ => Decision::Same("equal to 50 digits at four points"),
     }
 }
 

@@ -73,9 +73,7 @@ fn split_tuple(s: &str) -> Vec<String> {
 /// `-?digits.?/digits.?` with one free character at each end.
 fn is_fraction(s: &str) -> bool {
     let digits = s.strip_prefix('-').unwrap_or(s);
-    let Some((upper, lower)) = digits.split_once('/') else {
-        return false;
-    };
+    let Some((upper, lower)) = digits.split_once('/') else { return false };
     let mut free = upper.trim_start_matches(|c: char| c.is_ascii_digit()).chars();
     let upper_ok = upper.starts_with(|c: char| c.is_ascii_digit())
         && (free.next().is_none() || free.next().is_none());

@@ -14,24 +14,7 @@ pub(super) fn flatten(text: &str) -> String {
     let mut s = text.replace("\\%", "").replace("\\$", "").replace(['$', '%'], "");
     s = s.replace(" or ", " , ").replace(" and ", " , ");
     s = s.replace("million", "*10^6").replace("billion", "*10^9").replace("trillion", "*10^12");
-    for unit in [
-        "degree",
-        "cm",
-        "centimeter",
-        "meter",
-        "mile",
-        "second",
-        "minute",
-        "hour",
-        "day",
-        "week",
-        "month",
-        "year",
-        "foot",
-        "feet",
-        "inch",
-        "yard",
-    ] {
+    for unit in MEASURES.split(' ') {
         replace_at(&mut s, unit, |cursor, _| {
             without_measure(cursor);
             Some(())
@@ -76,6 +59,10 @@ pub(super) fn flatten(text: &str) -> String {
     s
 }
 
+/// Units that are dropped, in this order.
+const MEASURES: &str = "degree cm centimeter meter mile second minute hour day week month year foot \
+                        feet inch yard";
+
 fn without_measure(cursor: &mut Cursor<'_>) {
     cursor.eat("es");
     cursor.eat("s");
@@ -114,9 +101,7 @@ pub(super) fn without_separators(s: &str) -> String {
     let mut out = String::new();
     for (idx, group) in groups.iter().enumerate() {
         out.push_str(group);
-        let Some(next) = groups.get(idx + 1) else {
-            break;
-        };
+        let Some(next) = groups.get(idx + 1) else { break };
         let digits = next.bytes().take_while(u8::is_ascii_digit).count();
         let separates = digits == 3 && out.ends_with(|c: char| c.is_ascii_digit());
         out.push_str(if separates { "" } else { "," });

@@ -96,9 +96,7 @@ impl Parser<'_, '_> {
     /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
     pub(super) fn application(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
-        let Some(paren) = self.application_bracket() else {
-            return Ok(None);
-        };
+        let Some(paren) = self.application_bracket() else { return Ok(None) };
         let mut name = self.atom_name()?;
         if self.peek() == Some(Token::Underscore) {
             name.push_str(&self.subscript_text()?);

@@ -100,9 +100,7 @@ impl Parser<'_, '_> {
             false
         });
         let at = at.ok_or(ParseError::Syntax)?;
-        let Token::Differential(variable) = self.tokens[at] else {
-            return Err(ParseError::Syntax);
-        };
+        let Token::Differential(variable) = self.tokens[at] else { return Err(ParseError::Syntax) };
         let variable = self.symbol(variable);
         let body = if at == self.pos { Expr::int(1) } else { self.within(at, Self::expr)? };
         if self.pos != at {

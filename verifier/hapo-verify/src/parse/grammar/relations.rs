@@ -134,9 +134,7 @@ impl Parser<'_, '_> {
     /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
     fn may_mix(&self, starts: &[usize]) -> bool {
         use Token::{Close, Number, Open};
-        let &[whole, fraction, ..] = starts else {
-            return false;
-        };
+        let &[whole, fraction, ..] = starts else { return false };
         let is_literal = matches!(
             self.tokens[whole..fraction],
             [Number(_)] | [Open(Bracket::Brace), Number(_), Close(Bracket::Brace)]
@@ -153,9 +151,7 @@ impl Parser<'_, '_> {
 
     fn starts_operand(&self, functions: Functions) -> bool {
         use Token as T;
-        let Some(token) = self.peek() else {
-            return false;
-        };
+        let Some(token) = self.peek() else { return false };
         match token {
             // Inside |…| a bar closes; the opening of another group looks the same.
             T::Bar => self.bars == 0,
@@ -250,9 +246,7 @@ fn product_of(mut reversed: Vec<Expr>) -> Expr {
 
 /// The value of an integer before a fraction, where they are a mixed number.
 fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
-    let (Expr::Num(whole), Expr::Num(part)) = (left, right) else {
-        return None;
-    };
+    let (Expr::Num(whole), Expr::Num(part)) = (left, right) else { return None };
     let is_part =
         !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::int(1));
     if !whole.is_integer() || !is_part {

@@ -122,9 +122,7 @@ impl Parser<'_, '_> {
         if close >= self.end {
             return Err(ParseError::Syntax);
         }
-        let Token::Close(closing) = self.tokens[close] else {
-            return Err(ParseError::Syntax);
-        };
+        let Token::Close(closing) = self.tokens[close] else { return Err(ParseError::Syntax) };
         let top_level = TopLevel::of(&self.tokens[inner..close]);
         if top_level.choose {
             return Ok(None);
