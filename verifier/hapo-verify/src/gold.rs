@@ -1,8 +1,6 @@
 //! Gold answers that were read once, and the grading of completions against them.
 
-use crate::error::GoldError;
-use crate::grader::{Completion, Grader, PreparedGold, Problem};
-use crate::verdict::Judgement;
+use crate::{Completion, GoldError, Grader, Judgement, PreparedGold, Problem};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! Graders, their problems and their completions.
 
 use crate::around::Around;
-use crate::error::GoldError;
-use crate::verdict::Judgement;
+use crate::{GoldError, Judgement};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;

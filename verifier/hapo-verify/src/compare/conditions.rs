@@ -4,8 +4,7 @@
 //! there and takes no relation for an interval.
 
 use super::reals::{intersection, merged, same_pieces};
-use super::relations::proportional;
-use super::solve::{Solved, same_unknown, solved, turned};
+use super::relations::{Solved, proportional, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
 use crate::expr::{Expr, Func, Interval};

@@ -7,7 +7,6 @@ mod collections;
 mod conditions;
 mod reals;
 mod relations;
-mod solve;
 mod symbols;
 mod values;
 
@@ -15,7 +14,7 @@ use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
 pub(crate) use conditions::{are_joined_otherwise, is_list_for_inequality, same_condition};
-use solve::as_set;
+use relations::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit, without_case};
 
 /// Most pairs of elements that one comparison looks at.

@@ -1,8 +1,7 @@
 //! Boxes, and formulas in LaTeX delimiters.
 
 use super::anchors::last_char_start;
-use super::finders::Finders;
-use super::{Candidate, Context, Formula, Found, Scan};
+use super::{Candidate, Context, Finders, Formula, Found, Scan};
 use crate::cursor::Cursor;
 use crate::normalise::{content_of, last_command};
 use crate::work;

@@ -2,10 +2,8 @@
 //!
 //! The gold answer names the shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
 
-use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold};
 use crate::normalise::last_box;
-use crate::verdict::{Judgement, Verdict};
+use crate::{GoldError, Grader, Judgement, PreparedGold, Verdict};
 
 /// The right shape.
 pub static FORMAT: Format = Format;

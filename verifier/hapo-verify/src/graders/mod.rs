@@ -8,8 +8,7 @@ mod meant;
 pub(crate) mod oat;
 mod spellings;
 
-use crate::error::GoldError;
-use crate::grader::Grader;
+use crate::{GoldError, Grader};
 
 /// Every grader of this crate. A new one is a file in this folder and an entry here.
 pub static GRADERS: &[&dyn Grader] = &[

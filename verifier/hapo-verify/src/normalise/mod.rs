@@ -8,7 +8,6 @@ mod boxes;
 mod latex;
 mod operators;
 mod units;
-mod words;
 
 use crate::work;
 pub(crate) use boxes::{

@@ -1,10 +1,8 @@
 //! Symbols with their subscripts and accents, and what is applied to them.
 
-use super::super::Style;
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
 use super::relations::raised;
-use super::{Parser, TopLevel};
+use super::{ParseError, ParseResult, Parser, Style, TopLevel};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 

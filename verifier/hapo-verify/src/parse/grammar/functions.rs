@@ -1,9 +1,8 @@
 //! Functions and integrals.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Fn1, Token, function_by_name};
-use super::Parser;
 use super::relations::{Functions, raised};
+use super::{ParseError, ParseResult, Parser};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;

@@ -1,9 +1,8 @@
 //! Factors in brackets: groups, fractions, bars, matrices.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::Parser;
 use super::relations::Functions;
+use super::{ParseError, ParseResult, Parser};
 use crate::expr::{Expr, Func};
 
 const OPEN: Token<'_> = Token::Open(Bracket::Brace);

@@ -10,9 +10,8 @@ mod groups;
 mod relations;
 mod sets;
 
-use super::Style;
-use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, MAX_TOKENS, Token};
+use super::{MAX_DEPTH, ParseError, ParseResult, Style};
 use crate::expr::Expr;
 use crate::work;
 pub(crate) use atoms::{e_notation, number};

@@ -1,9 +1,7 @@
 //! Relations, sums, products and powers.
 
-use super::super::Style;
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::{MAX_CHAIN, Parser};
+use super::{MAX_CHAIN, ParseError, ParseResult, Parser, Style};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 use crate::work;

@@ -1,8 +1,7 @@
 //! Sets, lists, tuples and intervals, and what joins them.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::{Parser, TopLevel};
+use super::{ParseError, ParseResult, Parser, TopLevel};
 use crate::expr::{Domain, Expr, Interval, Op};
 
 #[derive(Clone, Copy, PartialEq)]
