@@ -1,19 +1,16 @@
-//! Credit: what the tokens of each sequence are worth.
-//!
-//! A method turns a group into spans of tokens, each with a term of the loss, and that is all that the trainer
-//! sees of it: a rollout is one policy span, a demonstration one teacher span, a rollout behind a prefix of the
-//! teacher's is one of each. The price is a short vector for each sequence.
+//! Credit: what the tokens of each sequence are worth. A method turns a group into spans of tokens, each with a term of
+//! the loss, and that is all that the trainer sees of it: a rollout is one policy span, a demonstration one teacher
+//! span, a rollout behind a prefix of the teacher's is one of each. The price is a short vector for each sequence.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::advantage::{AdvantageRule, advantages};
-use crate::group::{Member, MixedGroup};
-use crate::operators::Operator;
-use crate::rollout::{Rollout, Step};
-use crate::teacher_weight::{TeacherWeight, teacher_weight};
+use crate::{
+    AdvantageRule, Member, MixedGroup, Operator, Rollout, Step, TeacherWeight, advantages,
+    teacher_weight,
+};
 
 /// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
 /// counts in the normaliser.
@@ -138,7 +135,6 @@ pub enum Term {
 
 impl Advantage {
     /// Each value times `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
             Self::Sequence(it) => Self::Sequence(factor * it),
@@ -183,7 +179,6 @@ impl Term {
     }
 
     /// The same term with its factor (A or λ) times `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
             Self::Policy { advantage, ratio } => {

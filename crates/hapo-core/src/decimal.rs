@@ -1,8 +1,5 @@
-//! Exact decimal settings.
-//!
-//! γ0 = 0.3 with N = 8 lies exactly on a rung, and 0.3 in binary does not (D3). Settings of the gate are
-//! therefore decimal fractions. The price is a limit on digits: 15, so that a double-precision number
-//! holds each of them and gives it back.
+//! Exact decimal settings. γ0 = 0.3 with N = 8 lies exactly on a rung, and 0.3 in binary does not (D3). Settings of the
+//! gate are therefore decimal fractions, of at most 15 digits, which a double-precision number holds and gives back.
 
 use std::fmt;
 use std::str::FromStr;

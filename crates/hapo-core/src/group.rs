@@ -38,7 +38,7 @@
 //! let mixed = MixedGroup { members: vec![] };
 //! ```
 
-use crate::rollout::{
+use crate::{
     Context, PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
 };
 
@@ -59,20 +59,14 @@ impl SampledGroup {
         Self { prompt, requested, rollouts }
     }
 
-    /// Attaches one verdict to each rollout, in order.
-    ///
-    /// # Panics
-    /// When there is not exactly one verdict per rollout.
+    /// Attaches one verdict to each rollout, in order. Panics where there are fewer or more.
     pub fn score(self, verdicts: Vec<Verdict>) -> ScoredGroup {
         let graded = verdicts.into_iter().map(|it| (it.reward(), it)).collect();
         self.score_with_rewards(graded, 1.0)
     }
 
     /// Attaches a reward and a verdict to each rollout, in order. A reward of at least `success_at` is a success
-    /// (D28).
-    ///
-    /// # Panics
-    /// When there is not exactly one reward per rollout, or one is NaN.
+    /// (D28). Panics without exactly one reward per rollout, and at NaN.
     pub fn score_with_rewards(self, graded: Vec<(f64, Verdict)>, success_at: f64) -> ScoredGroup {
         let prompt = self.prompt.0;
         let (n, are_numbers) = (self.rollouts.len(), graded.iter().all(|it| !it.0.is_nan()));
@@ -139,7 +133,6 @@ impl ScoredGroup {
 
     /// Pays every rollout that is not judged the lower of `wrong` and the lowest reward that was graded in the group:
     /// not to finish is never better than to be wrong, and no success (D31).
-    #[must_use]
     pub fn paying_unjudged(mut self, truncated: Truncated, wrong: f64) -> Self {
         let is_judged = |it: &PolicyMember| truncated.is_judged(it.rollout.ended);
         let graded = self.members.iter().filter(|it| is_judged(it)).map(|it| it.reward);
@@ -370,7 +363,6 @@ pub struct MixedGroup {
 
 impl MixedGroup {
     /// Takes the rollouts that `keep` refuses out of the group: they are in no mean, no loss and no divisor (D32, D35).
-    #[must_use]
     pub fn discarding(mut self, keep: impl Fn(&PolicyMember) -> bool) -> Self {
         let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.members)
             .into_iter()
@@ -384,7 +376,6 @@ impl MixedGroup {
     }
 
     /// Lets a member in that is not the policy's own: in the place of member `slot`, which it is told, or in front.
-    #[must_use]
     pub fn with(
         mut self,
         foreign: impl FnOnce(Option<PolicyMember>) -> Member,

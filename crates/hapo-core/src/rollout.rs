@@ -1,7 +1,5 @@
-//! Sampled responses, teachers' solutions, and verdicts.
-//!
-//! Text stays outside: the core decides on counts, lengths and verdicts only. The price is that reports
-//! must keep the prompt id to find the words again.
+//! Sampled responses, teachers' solutions, and verdicts. Text stays outside: the core decides on counts, lengths and
+//! verdicts only. The price is that reports must keep the prompt id to find the words again.
 
 use serde::{Deserialize, Serialize};
 
@@ -178,14 +176,10 @@ impl TeacherTrajectory {
 
 const UNVERIFIED: &str = "teacher trajectory is not verified";
 
-/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
-/// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
-/// too long is refused, never truncated, and so is one that continues after its end.
-///
-/// `stop` are the tokens that end a response, the end token of the chat template first.
-///
-/// # Panics
-/// Without a stop token.
+/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response already ends with it
+/// (D10), and it counts against `response_limit`, in tokens. A trajectory that is too long is refused, never truncated,
+/// and so is one that continues after its end. `stop` are the tokens that end a response, at least one, the end token of
+/// the chat template first.
 pub fn admit_teacher(
     tokens: Vec<TokenId>,
     stop: &[TokenId],
@@ -202,9 +196,6 @@ pub fn admit_teacher(
 
 /// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and
 /// enters groups as it is (D28).
-///
-/// # Panics
-/// Without a stop token.
 pub fn admit_graded_teacher(
     mut tokens: Vec<TokenId>,
     stop: &[TokenId],

@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use crate::credit::{Credit, has_terms};
-use crate::group::{Intervention, MixedGroup};
-use crate::rollout::Verdict;
+use crate::{Credit, Intervention, MixedGroup, Verdict, has_terms};
 
 /// Counts and means over the groups of one step. Groups are classified by the unaided rollouts of their first part,
 /// before injection (D35); a group without any is in no class.

@@ -1,10 +1,8 @@
-//! A file of finished work that a killed process resumes.
-//!
-//! The first line holds the settings, so that work of other settings is never mixed in; each line after it is one
-//! finished piece. Lines are written at once, which a killed process survives, and flushed to the disk in batches,
-//! which a power cut survives up to the last second. A last line that was cut off is dropped, and its piece is done
-//! again; so is the piece of a damaged line between others. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
-//! another kind.
+//! A file of finished work that a killed process resumes. The first line holds the settings, so that work of other
+//! settings is never mixed in; each line after it is one finished piece. Lines are written at once, which a killed
+//! process survives, and flushed to the disk in batches, which a power cut survives up to the last second. A last line
+//! that was cut off is dropped, and its piece is done again; so is the piece of a damaged line between others. The file
+//! is locked while it is open. The price of one file is that it is no data set: its first line is of another kind.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

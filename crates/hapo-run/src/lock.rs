@@ -1,9 +1,7 @@
-//! One writing process per folder or file.
-//!
-//! The lock is the system's, on an open file: it goes when the process goes, however it ends, so a kill leaves nothing
-//! to clean up. Where the system locks folders, a run folder is locked itself, so a second process is refused even if
-//! somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed process of many
-//! gigabytes takes a moment to go, so taking a run folder's lock is retried for some seconds.
+//! One writing process per folder or file. The lock is the system's, on an open file: it goes when the process goes,
+//! however it ends, so a kill leaves nothing to clean up. Where the system locks folders, a run folder is locked
+//! itself, so a second process is refused even if somebody removed `run.lock`. The price is an empty `run.lock` in
+//! every run folder. A killed process of many gigabytes takes a moment to go, so its lock is retried for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,5 @@
-//! One line of numbers per step: `metrics.jsonl`.
-//!
-//! Names are those of the metrics list in the documentation, `section/name`. Lines of two equal
-//! runs are equal byte for byte except for the columns that hold wall-clock time or memory
-//! ([`is_clock`]).
+//! One line of numbers per step: `metrics.jsonl`. Names are those of the metrics list in the documentation,
+//! `section/name`. Lines of two equal runs are equal byte for byte but for columns of time or memory ([`is_clock`]).
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};

@@ -28,8 +28,7 @@ pub struct Preflight {
     pub steps: u64,
     /// Bytes of weights, gradients, moments and the copy for the KL.
     pub state_bytes: u64,
-    /// Bytes that the process holds after one sampling and one gradient; 0 where the system does not
-    /// say.
+    /// Bytes that the process holds after one sampling and one gradient; 0 where the system does not say.
     pub resident_bytes: u64,
     pub wants_teacher: bool,
 }

@@ -1,7 +1,6 @@
-//! The rollouts of a step, stored: `rollouts/step-000123.jsonl.zst`, one line per trajectory.
-//!
-//! A file is compressed and written on a thread of its own while the step's update runs; the run waits
-//! for it before the next one and before a checkpoint. Files of one seed are equal byte for byte.
+//! The rollouts of a step, stored: `rollouts/step-000123.jsonl.zst`, one line per trajectory. A file is compressed and
+//! written on a thread of its own while the step's update runs; the run waits for it before the next one and before a
+//! checkpoint. Files of one seed are equal byte for byte.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

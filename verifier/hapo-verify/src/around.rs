@@ -1,7 +1,6 @@
-//! What stands around an answer and changes what it says.
-//!
-//! `\boxed{21}+1` is 22, and `not \boxed{7}` is no answer. Looked at where an extraction finds
-//! the answer, the first by the policies that read meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
+//! What stands around an answer and changes what it says. `\boxed{21}+1` is 22, and `not \boxed{7}` is no answer.
+//! Looked at where an extraction finds the answer, the first by the policies that read meaning alone. The price is that
+//! signs in a sentence may be taken for signs of a formula.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,6 @@
-//! The meaning of an answer: a small exact expression type.
-//!
-//! The shape follows what the reference grader can tell apart (an atomic number from a product of numbers, a set from
-//! a tuple from an interval), because its verdicts depend on it. The price is that nothing is simplified here; values
-//! are computed in [`crate::numeric`], within bounds.
+//! The meaning of an answer: a small exact expression type. The shape follows what the reference grader can tell apart
+//! (an atomic number from a product of numbers, a set from a tuple from an interval), because its verdicts depend on
+//! it. The price is that nothing is simplified here; values are computed in [`crate::numeric`], within bounds.
 
 use crate::number::Rat;
 use crate::work;

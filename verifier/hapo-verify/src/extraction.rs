@@ -1,9 +1,7 @@
-//! Extraction: the part of a completion that a grader is shown.
-//!
-//! A grader that takes the last number of any text pays for text in which the gold answer happens to stand.
-//! [`Extracting`] lets every grader look at an answer alone: the last closed box, or, with [`Extraction::Announced`],
-//! what the completion states as its answer. A thought is not looked at. The price is that an answer which is neither
-//! boxed nor announced is none.
+//! Extraction: the part of a completion that a grader is shown. A grader that takes the last number of any text pays
+//! for text in which the gold answer happens to stand. [`Extracting`] lets every grader look at an answer alone: the
+//! last closed box, or, with [`Extraction::Announced`], what the completion states as its answer. A thought is not
+//! looked at. The price is that an answer which is neither boxed nor announced is none.
 
 use crate::around::Around;
 use crate::error::GoldError;

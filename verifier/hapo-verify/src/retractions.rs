@@ -1,6 +1,5 @@
-//! The text behind a statement: what takes it back, what is said in its place, and what is offered beside it.
-//!
-//! Read to its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
+//! The text behind a statement: what takes it back, what is said in its place, and what is offered beside it. Read to
+//! its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
 //! answer none.
 
 use crate::around::Around;

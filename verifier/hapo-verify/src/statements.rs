@@ -1,8 +1,7 @@
-//! Statements: where a completion says what its answer is.
-//!
-//! A box, a pair of tags, a line `#### …`, a heading, a key of JSON, or a word that announces, in ten languages. The last
-//! statement that nothing behind it takes back counts. What stands in code, and words without a value, count where
-//! nothing else does. The price is that a sentence which only looks like an announcement may be taken for one.
+//! Statements: where a completion says what its answer is. A box, a pair of tags, a line `#### …`, a heading, a key of
+//! JSON, or a word that announces, in ten languages. The last statement that nothing behind it takes back counts. What
+//! stands in code, and words without a value, count where nothing else does. The price is that a sentence which only
+//! looks like an announcement may be taken for one.
 
 use crate::around::Around;
 use crate::cursor::{head, tail};

@@ -1,10 +1,8 @@
-//! The integer step from which a rung is closed, decided exactly.
-//!
-//! A rung closes at `T·e_s = T·e_off + (T/k)·ln(a/b)` with decimal `e_off` and k. If a = b the number is
-//! rational and is rounded in integers. Otherwise ln(a/b) is irrational (Lindemann), so the number is never
-//! an integer, and enclosing it in ever narrower fixed-point intervals must end with both ends between the
-//! same two integers. The price is this page of multiple-precision arithmetic; in return no setting, however
-//! close to a step, is decided by rounding (D1).
+//! The integer step from which a rung is closed, decided exactly. A rung closes at `T·e_s = T·e_off + (T/k)·ln(a/b)`
+//! with decimal `e_off` and k. If a = b the number is rational and is rounded in integers. Otherwise ln(a/b) is
+//! irrational (Lindemann), so the number is never an integer, and enclosing it in ever narrower fixed-point intervals
+//! must end with both ends between the same two integers. The price is this page of multiple-precision arithmetic; in
+//! return no setting, however close to a step, is decided by rounding (D1).
 
 use crate::decimal::Decimal;
 

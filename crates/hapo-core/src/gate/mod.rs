@@ -1,11 +1,8 @@
-//! Gates: when something may enter a group.
-//!
-//! A gate decides for all groups of a round together, by a few numbers of each. One that is a table decides by S and the
-//! step alone (D1), so that other trainers can follow it. The others look at earlier visits, at the other groups or at
-//! draws; they run here alone, and the price is that a round's groups are all sampled before one is open.
-//!
-//! A gate is one row of [`GATES`]. The table under it is made of decimals and integers once per run, a [`Schedule`], which
-//! answers with integers only; the price of exactness is the arithmetic of `logarithm.rs`.
+//! Gates: when something may enter a group. A gate decides for all groups of a round together, by a few numbers of
+//! each. One that is a table decides by S and the step alone (D1), so that other trainers can follow it. The others
+//! look at earlier visits, at the other groups or at draws; they run here alone, and the price is that a round's groups
+//! are all sampled before one is open. A gate is one row of [`GATES`]. The table under it is a [`Schedule`], made of
+//! decimals and integers once per run, which answers with integers only; its price is the arithmetic of `logarithm.rs`.
 
 mod logarithm;
 mod rows;
@@ -17,9 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::{MixedGroup, ScoredGroup};
-use crate::rng::{CounterRng, RngStream};
-use crate::rollout::{PromptId, Step, Truncated};
+use crate::{CounterRng, MixedGroup, PromptId, RngStream, ScoredGroup, Step, Truncated};
 
 pub use rows::GATES;
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
@@ -199,7 +194,6 @@ impl GateMemory {
     }
 
     /// The memory after a step.
-    #[must_use]
     pub fn after(mut self, step: &[MixedGroup], discount: f64) -> Self {
         for group in step {
             let visit = (group.successes(), group.n_eff());

@@ -1,14 +1,10 @@
-//! The gate over a run: at step t it is open iff S ≤ `m_t`.
-//!
-//! A float comparison c < `γ_t` is wrong at the rungs: with N = 8, m = 0 and `e_t` = `e_off` the line of
-//! Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung of the ladder gets the integer
-//! step from which it is closed, once per run and exactly (D1), and the threshold is for logs and plots only.
+//! The gate over a run: at step t it is open iff S ≤ `m_t`. A float comparison c < `γ_t` is wrong at the rungs: with N
+//! = 8, m = 0 and `e_t` = `e_off` the line of Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung
+//! of the ladder gets the integer step from which it is closed, once per run and exactly (D1); the threshold is for logs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::decimal::Decimal;
-use crate::refusal::{Refusal, expected};
-use crate::rollout::Step;
+use crate::{Decimal, Refusal, Step, expected};
 
 use super::logarithm::{Ratio, first_closed_step};
 use super::settings::{Annealing, Gate, Threshold};

@@ -1,17 +1,14 @@
-//! Who may enter a group, and in which slot.
-//!
-//! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
-//! that one rollout is replaced and always the same one. The price is one rule more than the paper has.
+//! Who may enter a group, and in which slot. The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the
+//! paper's argmin a total order, so that one rollout is replaced and always the same one.
 
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{SlotRule, SuccessLimit};
-use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::rng::{CounterRng, RngStream};
-use crate::rollout::{PromptId, Step, StoredTrace, TeacherTrajectory};
-use crate::scores::TokenScores;
+use crate::{
+    CounterRng, Intervention, Member, MixedGroup, PolicyMember, PromptId, RngStream, ScoredGroup,
+    SlotRule, Step, StoredTrace, SuccessLimit, TeacherTrajectory, TokenScores,
+};
 
 /// A candidate to enter a group, and its slot.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +42,6 @@ pub enum TeacherPick {
 
 impl Candidate<'_> {
     /// The offer with the trajectory that is picked; whole with [`TeacherPick::First`], which leaves the choice to what enters.
-    #[must_use]
     pub fn picking(self, pick: TeacherPick, prompt: PromptId) -> Self {
         let all = 0..self.teachers.len();
         let picked = match pick {

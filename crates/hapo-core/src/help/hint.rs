@@ -1,8 +1,7 @@
 use super::{Help, TrainPrompt, help_succeeded, let_help_in};
-use crate::credit::Ratio;
-use crate::group::{Intervention, MixedGroup, ScoredGroup};
-use crate::growth::{GroupSoFar, Growth, Needs};
-use crate::rollout::{Context, Step};
+use crate::{
+    Context, GroupSoFar, Growth, Intervention, MixedGroup, Needs, Ratio, ScoredGroup, Step,
+};
 
 /// How rollouts under hints are sampled: under each hint of the prompt, the weakest first, until one succeeds.
 #[derive(Clone, Copy, Debug)]

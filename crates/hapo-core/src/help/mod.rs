@@ -1,9 +1,7 @@
-//! Help: what enters a group, and what is sampled for it.
-//!
-//! A help is one of five: the teacher's whole trajectory ([`Help::trace`]), a rollout behind a prefix of it, rollouts
-//! under hints, the prompt's own earlier successes, or distillation from a second model. A method is a gate, a help
-//! and terms; HAPO's gate puts the help of [`INJECTIONS`] that a recipe names in the place of the method's own. The
-//! price of plain functions is that a help prints as its requirements alone.
+//! Help: what enters a group, and what is sampled for it. A help is one of five: the teacher's whole trajectory
+//! ([`Help::trace`]), a rollout behind a prefix of it, rollouts under hints, the prompt's own earlier successes, or
+//! distillation from a second model. A method is a gate, a help and terms; HAPO's gate puts the help of [`INJECTIONS`]
+//! that a recipe names in the place of the method's own. Being plain functions, a help prints as its requirements alone.
 
 mod candidate;
 mod hint;
@@ -11,12 +9,10 @@ mod hint;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::credit::{Credit, Ratio, StepContext, Term};
-use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::growth::{GroupSoFar, Growth, Needs, Prefix};
-use crate::memory::Memory;
-use crate::rollout::{Step, StoredTrace};
-use crate::scores::Scores;
+use crate::{
+    Credit, GroupSoFar, Growth, Intervention, Member, Memory, MixedGroup, Needs, PolicyMember,
+    Prefix, Ratio, ScoredGroup, Scores, Step, StepContext, StoredTrace, Term,
+};
 
 pub(crate) use candidate::injecting;
 pub use candidate::{Candidate, Slot, TeacherPick, apply_gate, rollouts_to_sample};
@@ -96,13 +92,11 @@ impl Help {
     }
 
     /// The same with parts of its own.
-    #[must_use]
     pub fn growing(self, grow: impl Fn(&GroupSoFar<'_>) -> Growth + Send + Sync + 'static) -> Self {
         Self { grow: Arc::new(grow), ..self }
     }
 
     /// The same with another group to train on.
-    #[must_use]
     pub fn mixing(
         self,
         mix: impl Fn(ScoredGroup, &Candidate<'_>, bool) -> MixedGroup + Send + Sync + 'static,
@@ -111,7 +105,6 @@ impl Help {
     }
 
     /// The same with another group to train on where the gate is open.
-    #[must_use]
     pub fn entering(
         self,
         enter: impl Fn(ScoredGroup, &Candidate<'_>) -> MixedGroup + Send + Sync + 'static,
@@ -122,7 +115,6 @@ impl Help {
     }
 
     /// The same with a memory (D39).
-    #[must_use]
     pub fn remembering(
         self,
         remember: impl Fn(Memory, &[MixedGroup], Step) -> Memory + Send + Sync + 'static,

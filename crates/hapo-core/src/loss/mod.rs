@@ -1,9 +1,7 @@
-//! The loss on the tokens of one span: Eq. 3 for the policy's, Eq. 11 for the teacher's.
-//!
-//! The loss is the negative objective over a divisor that is global over the optimiser step (D16). Derivatives
-//! by log-probabilities and entropies are written beside the values, so that a trainer multiplies them into its
-//! backward pass and needs no other gradient. The price is that a term which is not a function of these numbers
-//! has no place here.
+//! The loss on the tokens of one span: Eq. 3 for the policy's, Eq. 11 for the teacher's. The loss is the negative
+//! objective over a divisor that is global over the optimiser step (D16). Derivatives by log-probabilities and
+//! entropies are written beside the values, so that a trainer multiplies them into its backward pass and needs no other
+//! gradient. The price is that a term which is not a function of these numbers has no place here.
 
 mod correction;
 mod normaliser;
@@ -189,10 +187,7 @@ impl SpanTerms {
 impl Loss {
     /// `L = −(Σ term + entropy_coef·Σ H − coef·Σ k) / divisor` on one span (Eq. 3, Eq. 11, D17, D18); with
     /// [`EntropyOver::Response`] the bonus has its own divisor. Writes the derivative of the loss by each
-    /// log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
-    ///
-    /// # Panics
-    /// When the slices differ in length.
+    /// log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`]. All slices have one length.
     pub fn span(
         &self,
         span: &Span,

@@ -1,7 +1,5 @@
-//! How the sum over tokens becomes a mean.
-//!
-//! The price of a divisor that is global over the optimiser step is that lengths must be known before anything
-//! is run.
+//! How the sum over tokens becomes a mean. The price of a divisor that is global over the optimiser step is that
+//! lengths must be known before anything is run.
 
 use serde::{Deserialize, Serialize};
 

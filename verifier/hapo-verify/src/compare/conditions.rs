@@ -1,7 +1,6 @@
-//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals.
-//!
-//! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
-//! there and takes no relation for an interval.
+//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals. Used where an answer was
+//! looked for, and never with Math-Verify's own extraction, which reads a list of two relations there and takes no
+//! relation for an interval.
 
 use super::reals::{intersection, merged, same_pieces};
 use super::relations::{Solved, proportional, same_unknown, solved, turned};

@@ -1,7 +1,6 @@
-//! The comparison of two readings: numbers, formulas, relations, sets, tuples, intervals, matrices.
-//!
-//! The order of the questions is that of Math-Verify 0.9.0's `sympy_expr_eq`, because it decides which of two
-//! differently shaped answers meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
+//! The comparison of two readings: numbers, formulas, relations, sets, tuples, intervals, matrices. The order of the
+//! questions is that of Math-Verify 0.9.0's `sympy_expr_eq`, because it decides which of two differently shaped answers
+//! meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
 
 mod collections;
 mod conditions;

@@ -1,8 +1,7 @@
-//! The grader `choice`: the letter that a completion chooses is the gold answer's.
-//!
-//! A box, an announcement (`the answer is (C)`), a conclusion (`therefore B`) or the beginning of the answer (`C Cecile`)
-//! names the letter; of several the last in the first of these ways counts. A letter after `not` is not chosen. No
-//! option's text is compared; the price is that an answer which gives the text alone is unparsable.
+//! The grader `choice`: the letter that a completion chooses is the gold answer's. A box, an announcement (`the answer
+//! is (C)`), a conclusion (`therefore B`) or the beginning of the answer (`C Cecile`) names the letter; of several the
+//! last in the first of these ways counts. A letter after `not` is not chosen. No option's text is compared; the price
+//! is that an answer which gives the text alone is unparsable.
 
 use crate::error::GoldError;
 use crate::extraction::{Extraction, find_answer, judge_found};

@@ -1,6 +1,5 @@
-//! The grader `format`: whether the completion has the required shape, whatever its answer.
-//!
-//! The gold answer names the shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
+//! The grader `format`: whether the completion has the required shape, whatever its answer. The gold answer names the
+//! shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
 
 use crate::normalise::last_box;
 use crate::{GoldError, Grader, Judgement, PreparedGold, Verdict};

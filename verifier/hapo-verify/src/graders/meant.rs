@@ -1,6 +1,5 @@
-//! `math` under the policies `training` and `benchmark`: the answer as its writer means it.
-//!
-//! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
+//! `math` under the policies `training` and `benchmark`: the answer as its writer means it. An answer is read as a
+//! whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
 use super::spellings;
 use crate::compare::{

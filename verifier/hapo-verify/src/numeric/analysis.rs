@@ -1,8 +1,6 @@
-//! Values of definite integrals, in doubles.
-//!
-//! Quadrature cannot prove an equality, so these are the last resort: two independent step sizes must agree to ten
-//! digits, or there is no value. The price of a wrong acceptance is bounded by that; the cost by a fixed number of
-//! points.
+//! Values of definite integrals, in doubles. Quadrature cannot prove an equality, so these are the last resort: two
+//! independent step sizes must agree to ten digits, or there is no value. The price of a wrong acceptance is bounded by
+//! that; the cost by a fixed number of points.
 
 use super::complex::Complex;
 use super::eval::real_value;

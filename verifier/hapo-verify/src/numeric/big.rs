@@ -1,7 +1,5 @@
-//! Real numbers as floats of 256 bits with an error bound.
-//!
-//! Every operation carries a bound of its error along, so that "differ" is a proof and "equal" means equal to at
-//! least 50 digits. The bounds are generous rather than tight.
+//! Real numbers as floats of 256 bits with an error bound. Every operation carries a bound of its error along, so that
+//! "differ" is a proof and "equal" means equal to at least 50 digits. The bounds are generous rather than tight.
 
 use super::fixed::{self, SCALE};
 use crate::number::Rat;

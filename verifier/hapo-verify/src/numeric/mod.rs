@@ -1,8 +1,7 @@
-//! Decides whether two expressions have the same value, within a budget of steps.
-//!
-//! Two ways, in this order: exact rational arithmetic; for everything else values at fixed points with an error
-//! bound: a difference is proven, and an equality holds to at least 50 digits. A value that would be too large is not
-//! computed, and two sides that cannot be decided are not equal.
+//! Decides whether two expressions have the same value, within a budget of steps. Two ways, in this order: exact
+//! rational arithmetic; for everything else values at fixed points with an error bound: a difference is proven, and an
+//! equality holds to at least 50 digits. A value that would be too large is not computed, and two sides that cannot be
+//! decided are not equal.
 
 mod analysis;
 mod big;

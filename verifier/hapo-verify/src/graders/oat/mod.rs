@@ -1,9 +1,8 @@
-//! The grader `oat`: OAT's `boxed_reward_fn(completion, gold, fast = False)`.
-//!
-//! The last `\boxed{…}` counts and nothing else. It is correct if one of three comparisons says so: Hendrycks' string
-//! normalisation; a plain-text flattening compared element by element; or Math-Verify. The first two are forgiving in
-//! ways that are plainly wrong at times (roots lose their index, fractions their brackets); they are followed because
-//! rewards are compared with published runs. Its unlimited evaluation of what a model wrote is not.
+//! The grader `oat`: OAT's `boxed_reward_fn(completion, gold, fast = False)`. The last `\boxed{…}` counts and nothing
+//! else. It is correct if one of three comparisons says so: Hendrycks' string normalisation; a plain-text flattening
+//! compared element by element; or Math-Verify. The first two are forgiving in ways that are plainly wrong at times
+//! (roots lose their index, fractions their brackets); they are followed because rewards are compared with published
+//! runs. Its unlimited evaluation of what a model wrote is not.
 
 mod flatten;
 mod hendrycks;

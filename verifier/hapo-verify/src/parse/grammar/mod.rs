@@ -1,8 +1,7 @@
-//! Tokens into an [`Expr`], by recursive descent with a depth limit.
-//!
-//! The grammar is that of latex2sympy2-extended 1.11 with its ambiguities resolved as ANTLR resolves them: the first
-//! alternative that reads the whole text. Where that needs unbounded look-ahead (is this bracket a set or a group?)
-//! the bracket pairs are matched beforehand, so no text is read more than a constant number of times.
+//! Tokens into an [`Expr`], by recursive descent with a depth limit. The grammar is that of latex2sympy2-extended 1.11
+//! with its ambiguities resolved as ANTLR resolves them: the first alternative that reads the whole text. Where that
+//! needs unbounded look-ahead (is this bracket a set or a group?) the bracket pairs are matched beforehand, so no text
+//! is read more than a constant number of times.
 
 mod atoms;
 mod functions;

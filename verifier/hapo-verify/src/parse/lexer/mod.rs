@@ -1,8 +1,7 @@
-//! LaTeX and plain text into tokens, longest match first, in one pass.
-//!
-//! The token table follows the published grammar of latex2sympy2-extended 1.11 (what Math-Verify 0.9.0 reads), since a
-//! text that it cannot read is compared as a string and the verdict depends on it. An unknown command or character
-//! ends the reading with an error; nothing is skipped silently but white space and spacing commands.
+//! LaTeX and plain text into tokens, longest match first, in one pass. The token table follows the published grammar of
+//! latex2sympy2-extended 1.11 (what Math-Verify 0.9.0 reads), since a text that it cannot read is compared as a string
+//! and the verdict depends on it. An unknown command or character ends the reading with an error; nothing is skipped
+//! silently but white space and spacing commands.
 
 mod commands;
 mod letters;
