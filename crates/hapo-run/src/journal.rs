@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -74,34 +74,23 @@ impl Journal {
         mode: OpenMode,
         each: impl FnMut(L, Span) -> Result<(), String>,
     ) -> Result<Self, Refusal> {
-        let file = OpenOptions::new()
-            .create(mode != OpenMode::Resume)
-            .read(true)
-            .append(true)
-            .open(path)
-            .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
-                    nothing_to_resume(path, NOT_BEGUN)
-                }
-                _ => Refusal::io("open", path)(source),
-            })?;
+        let is_resumed = mode == OpenMode::Resume;
+        let file = OpenOptions::new().create(!is_resumed).read(true).append(true).open(path);
+        let file = file.map_err(|source| match source.kind() {
+            ErrorKind::NotFound if is_resumed => nothing_to_resume(path, NOT_BEGUN),
+            _ => Refusal::io("open", path)(source),
+        })?;
         lock(&file, path, Duration::ZERO)?;
         if mode == OpenMode::Fresh {
             file.set_len(0).map_err(Refusal::io("write", path))?;
         }
         let Found { end, damaged_lines, .. } = read(&file, path, format, Some(settings), each)?;
-        if end == 0 && mode == OpenMode::Resume {
+        if end == 0 && is_resumed {
             return Err(nothing_to_resume(path, NOT_BEGUN));
         }
         file.set_len(end).map_err(Refusal::io("write", path))?;
-        let mut journal = Self {
-            path: path.to_owned(),
-            file,
-            end,
-            damaged_lines,
-            unflushed: 0,
-            flushed: Instant::now(),
-        };
+        let (path, flushed) = (path.to_owned(), Instant::now());
+        let mut journal = Self { path, file, end, damaged_lines, unflushed: 0, flushed };
         if end == 0 {
             // The version comes first: by it a first line that was cut off is recognised.
             let (name, version, key) = (format.name, format.version, format.settings);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hapo_core::{Refusal, found_at};
 
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, entries};
 
 /// A folder or file that another process writes, as the cause of a refusal.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +18,8 @@ pub struct Busy(PathBuf);
 
 impl Busy {
     fn refusal(path: &Path) -> Refusal {
-        Refusal::machine("")
-            .source(Self(path.to_owned()))
-            .hint("wait for it, or choose another output")
+        let refusal = Refusal::machine("").source(Self(path.to_owned()));
+        refusal.hint("wait for it, or choose another output")
     }
 }
 
@@ -37,11 +36,8 @@ impl Lock {
         if found_at(&path)?.is_some_and(|it| !it.is_file()) {
             return Err(Refusal::input(format!("{} is no file", path.display())));
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .map_err(Refusal::io("create", &path))?;
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(Refusal::io("create", &path))?;
         lock(&file, run.0, PATIENCE)?;
         Ok(Self { _file: file, _folder: lock_folder(run.0)? })
     }
@@ -49,11 +45,7 @@ impl Lock {
     /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
     pub fn abandon(self, run: RunFolder<'_>) {
         // On EIO the folder stays, with its lock file.
-        let is_lock = |entry: std::io::Result<fs::DirEntry>| {
-            entry.is_ok_and(|entry| entry.path() == run.lock())
-        };
-        let only_the_lock = fs::read_dir(run.0).is_ok_and(|mut entries| entries.all(is_lock));
-        if only_the_lock {
+        if entries(run.0).is_ok_and(|all| all == [run.lock()]) {
             // What cannot be removed does no harm.
             let _ = fs::remove_file(run.lock()).and_then(|()| fs::remove_dir(run.0));
         }

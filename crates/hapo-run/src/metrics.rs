@@ -171,9 +171,7 @@ impl MetricsFile {
         text.truncate(whole);
         let more = metrics.to_json();
         text.extend_from_slice(format!(",{}\n", &more[1..]).as_bytes());
-        write_atomically(&self.path, &text)?;
-        self.file = opened(&self.path)?;
-        Ok(())
+        self.rewrite(&text)
     }
 
     /// Writes the lines of a removed file back; its contents live on while it is open.
@@ -181,7 +179,11 @@ impl MetricsFile {
         let mut held = Vec::new();
         self.file.rewind().map_err(Refusal::io("read", &self.path))?;
         self.file.read_to_end(&mut held).map_err(Refusal::io("read", &self.path))?;
-        write_atomically(&self.path, &held)?;
+        self.rewrite(&held)
+    }
+
+    fn rewrite(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        write_atomically(&self.path, text)?;
         self.file = opened(&self.path)?;
         Ok(())
     }

@@ -113,8 +113,7 @@ impl RolloutWriter {
                 serde_json::to_writer(&mut text, it).expect("a line is plain data");
                 text.push(b'\n');
             }
-            let packed =
-                zstd::encode_all(text.as_slice(), LEVEL).map_err(Refusal::io("pack", &path))?;
+            let packed = zstd::encode_all(&*text, LEVEL).map_err(Refusal::io("pack", &path))?;
             write_atomically(&path, &packed)
         };
         let started = std::thread::Builder::new().spawn(pack);

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::cursor::{SPACES, tail, without_spaces};
+use crate::cursor::{SPACES, begins, ends, tail, without_spaces};
 use crate::meaning::DEGREES;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,14 +36,6 @@ const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion
 
 /// Marks behind a box that are no exponents, beside degrees.
 const MARKS: [&str; 3] = ["^*", "^{*}", "^{\\text{"];
-
-fn begins(text: &str, all: &[&str]) -> bool {
-    all.iter().any(|it| text.starts_with(it))
-}
-
-fn ends(text: &str, all: &[&str]) -> bool {
-    all.iter().any(|it| text.ends_with(it))
-}
 
 fn is_digit(c: char) -> bool {
     c.is_ascii_digit()

@@ -211,6 +211,16 @@ pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// True for a text that begins with one of some others.
+pub(crate) fn begins(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.starts_with(it))
+}
+
+/// True for a text that ends with one of some others.
+pub(crate) fn ends(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.ends_with(it))
+}
+
 /// At most `len` bytes from the beginning of a text.
 pub(crate) fn head(text: &str, len: usize) -> &str {
     &text[..text.floor_char_boundary(len)]

@@ -1,6 +1,6 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
-use crate::cursor::{head, tail};
+use crate::cursor::{begins, ends, head, tail};
 use crate::grader::FoundAnswer;
 use crate::json::json_value;
 use crate::meaning::announced_part;
@@ -105,8 +105,7 @@ fn after_marker(rest: &str, word: &str) -> Option<(usize, bool)> {
 
 /// True if the words behind "answer" deny it, or say what it may be: `The answer could be 12`.
 pub(crate) fn is_denied_behind(rest: &str, word: &str) -> bool {
-    const DENIALS: [&str; 8] =
-        ["not", "cannot", "never", "could", "might", "may", "isn't", "can't"];
+    const DENIALS: &[&str] = &["not", "cannot", "never", "could", "might", "may", "isn't", "can't"];
     let line = first_line(head(rest, REACH));
     let near =
         line.split(['.', ':', '?', '!', ',', '(']).next().unwrap_or_default().replace('’', "'");
@@ -130,12 +129,8 @@ fn after_foreign_marker(rest: &str) -> Option<(usize, bool)> {
     let (at, len, is_sign) = found.min().filter(|it| it.0 <= REACH)?;
     let behind = rest[at + len..].trim_start();
     let is_denied = denies(&format!("{} ", &rest[..at]))
-        || ["nicht ", "kein", "pas ", "no ", "não ", "non ", "не ", "不"]
-            .iter()
-            .any(|it| behind.starts_with(it))
-        || ["ない", "ません", "아닙니다", "아니다"]
-            .iter()
-            .any(|it| behind.trim_end_matches(['.', '。']).ends_with(it));
+        || begins(behind, &["nicht ", "kein", "pas ", "no ", "não ", "non ", "не ", "不"])
+        || ends(behind.trim_end_matches(['.', '。']), &["ない", "ません", "아닙니다", "아니다"]);
     (!is_denied && !rest[..at].contains(['.', '?', '!', '。'])).then_some((at + len, is_sign))
 }
 

@@ -1,7 +1,7 @@
 //! Spellings that the gold answer decides: what a comma, a name or a remark is depends on what is asked.
 
 use crate::compare::{Comparison, same_condition};
-use crate::cursor::is_digits;
+use crate::cursor::{begins, is_digits};
 use crate::meaning::{hedges, is_counted_noun, read, said_value};
 use crate::options::MathOptions;
 use crate::parse::Style;
@@ -150,8 +150,7 @@ pub(super) fn without_base(gold: &str) -> Option<&str> {
 
 /// True for an answer that is said to be rounded and has the gold answer's decimals: `approximately 0.532` for 0.53.
 pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
-    let is_rounded =
-        ["approximately ", "\\approx", "≈"].iter().any(|it| answer.trim_start().starts_with(it));
+    let is_rounded = begins(answer.trim_start(), &["approximately ", "\\approx", "≈"]);
     let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else { return false };
     let number = answer[from..].split(|c: char| !"-.0123456789".contains(c)).next();
     let number = number.unwrap_or_default().trim_end_matches('.');

@@ -83,8 +83,7 @@ fn blanks(cursor: &mut Cursor<'_>) {
 /// The numbers that Python's `float()` reads, apart from the infinities.
 fn python_float(s: &str) -> Option<f64> {
     let text = s.trim();
-    let valid =
-        text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let valid = text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }

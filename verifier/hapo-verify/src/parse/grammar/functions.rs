@@ -16,20 +16,18 @@ impl Parser<'_, '_> {
             T::ExpE => {
                 // e^x is one function; its power is read here so that e^x^2 is (e^x)^2.
                 if self.eat(T::Caret) {
-                    let exponent = self.script()?;
-                    return Ok(Expr::pow(Expr::E, exponent));
+                    Ok(Expr::pow(Expr::E, self.script()?))
+                } else {
+                    Ok(Expr::E)
                 }
-                Ok(Expr::E)
             }
             T::Sqrt => {
                 let root = if self.peek() == Some(T::Open(Bracket::Square)) {
-                    let root = self.group(T::Close(Bracket::Square))?;
-                    Expr::int(1).over(root)
+                    Expr::int(1).over(self.group(T::Close(Bracket::Square))?)
                 } else {
                     Expr::Num(Rat::ratio(1, 2))
                 };
-                let base = self.braced()?;
-                Ok(Expr::pow(base, root))
+                Ok(Expr::pow(self.braced()?, root))
             }
             T::Function(it) => self.one_argument(it),
             T::Int => self.integral(),

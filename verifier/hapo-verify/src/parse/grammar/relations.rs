@@ -48,11 +48,9 @@ impl Parser<'_, '_> {
         let mut left = self.product(Functions::Allowed)?;
         loop {
             if self.eat(Token::Add) {
-                let right = self.product(Functions::Allowed)?;
-                left = left.plus(right);
+                left = left.plus(self.product(Functions::Allowed)?);
             } else if self.eat(Token::Sub) {
-                let right = self.product(Functions::Allowed)?;
-                left = left.plus(right.negated());
+                left = left.plus(self.product(Functions::Allowed)?.negated());
             } else {
                 return Ok(left);
             }
@@ -65,19 +63,16 @@ impl Parser<'_, '_> {
         loop {
             n_links += 1;
             if self.eat(Token::Mul) {
-                let right = self.unary(functions)?;
-                left = left.times(right);
+                left = left.times(self.unary(functions)?);
                 continue;
             }
             if n_links > MAX_CHAIN {
                 return Err(ParseError::Depth);
             }
             if self.eat(Token::Div) {
-                let right = self.unary(functions)?;
-                left = left.over(right);
+                left = left.over(self.unary(functions)?);
             } else if self.eat(Token::Mod) {
-                let right = self.unary(functions)?;
-                left = Expr::Call(Func::Mod, vec![left, right]);
+                left = Expr::Call(Func::Mod, vec![left, self.unary(functions)?]);
             } else {
                 return Ok(left);
             }
@@ -166,8 +161,7 @@ impl Parser<'_, '_> {
             match self.peek() {
                 Some(Token::Caret) => {
                     self.pos += 1;
-                    let exponent = self.script()?;
-                    it = power(it, exponent);
+                    it = power(it, self.script()?);
                 }
                 Some(Token::Bang) => {
                     self.pos += 1;

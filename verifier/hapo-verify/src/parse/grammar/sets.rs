@@ -62,8 +62,7 @@ impl Parser<'_, '_> {
     fn element(&mut self, kind: Elements, out: &mut Vec<Expr>) -> ParseResult<()> {
         if self.eat(Token::PlusMinus) {
             let it = self.expr()?;
-            out.push(it.clone().negated());
-            out.push(it);
+            out.extend([it.clone().negated(), it]);
             return Ok(());
         }
         if let Some(it) = self.set_atom_here()? {
@@ -74,8 +73,7 @@ impl Parser<'_, '_> {
         if self.peek() == Some(Token::PlusMinus) && !first.is_relation() {
             self.pos += 1;
             let right = self.expr()?;
-            out.push(first.clone().plus(right.clone()));
-            out.push(first.plus(right.negated()));
+            out.extend([first.clone().plus(right.clone()), first.plus(right.negated())]);
             return Ok(());
         }
         out.push(first);
