@@ -20,8 +20,7 @@ pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
     }
 }
 
-/// Advantages of all members against the mean (and deviation) of those that `among` picks, such as those of one source
-/// (D37).
+/// Advantages of all members against the mean (and deviation) of those that `among` picks, as of one source (D37).
 pub fn advantages_among(
     group: &MixedGroup,
     std: bool,

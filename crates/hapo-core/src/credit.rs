@@ -12,8 +12,7 @@ use crate::{
     teacher_weight,
 };
 
-/// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
-/// counts in the normaliser.
+/// The spans of each member of a group, in order. One without spans is not trained on, and counts in the normaliser.
 pub type Credit = Vec<Vec<Span>>;
 
 /// Whether a term has a factor other than 0: more than an entropy bonus comes from the group (D20).
@@ -42,8 +41,7 @@ pub struct Span {
     pub tokens: Range<usize>,
     /// Their term.
     pub term: Term,
-    /// k: the term's factor is multiplied by exp(k·H̄), with H̄ the mean entropy of the span's tokens at
-    /// temperature 1, without a gradient. 0 leaves it as it is.
+    /// k: the factor is multiplied by exp(k·H̄), H̄ the mean entropy of the tokens at temperature 1, without a gradient.
     pub entropy_exponent: f64,
     /// The KL term of a policy span, in the place of the loss's own.
     pub kl: Option<Kl>,
@@ -68,8 +66,7 @@ pub enum Ratio {
     /// The one that was recorded while sampling (D19).
     #[default]
     Recorded,
-    /// That of the weights before the step's first update, behind the prompt that is trained behind: the learner's own
-    /// forward pass.
+    /// That of the weights before the step's first update, behind the prompt that is trained behind.
     Rescored,
     /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
     One,

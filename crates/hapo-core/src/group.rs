@@ -73,17 +73,12 @@ impl SampledGroup {
         assert_eq!(graded.len(), n, "prompt {prompt} needs one verdict per rollout");
         assert!(are_numbers, "prompt {prompt} needs rewards that are numbers");
         let rollouts = self.rollouts.into_iter().zip(graded).enumerate();
-        let members = rollouts
-            .map(|(index, (rollout, (reward, verdict)))| PolicyMember {
-                rollout,
-                verdict,
-                reward,
-                is_success: reward >= success_at,
-                index,
-            })
-            .collect();
-        let (requested, asked) = (self.requested, self.requested);
-        ScoredGroup { prompt: self.prompt, requested, asked, members }
+        let members = rollouts.map(|(index, (rollout, (reward, verdict)))| {
+            let is_success = reward >= success_at;
+            PolicyMember { rollout, verdict, reward, is_success, index }
+        });
+        let (requested, members) = (self.requested, members.collect());
+        ScoredGroup { prompt: self.prompt, requested, asked: requested, members }
     }
 }
 
@@ -230,13 +225,10 @@ impl ScoredGroup {
     }
 }
 
-/// Keeps the groups that can be used and counts those that are dropped because fewer than two of their
-/// rollouts came back (D6). The order of the others is kept.
+/// Keeps the groups that can be used, in order, and counts those of which fewer than two rollouts came back (D6).
 pub fn drop_short_groups(groups: Vec<ScoredGroup>) -> (Vec<ScoredGroup>, usize) {
-    let before = groups.len();
-    let kept: Vec<_> = groups.into_iter().filter(|it| !it.is_short()).collect();
-    let dropped = before - kept.len();
-    (kept, dropped)
+    let (dropped, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(ScoredGroup::is_short);
+    (kept, dropped.len())
 }
 
 pub(crate) fn confidence(successes: usize, n_eff: usize) -> f64 {
@@ -317,8 +309,7 @@ impl Member {
         self.sampled().is_none_or(|it| it.is_success)
     }
 
-    /// Whether it is masked: in no numerator and no denominator of the loss, neither its tokens nor as a sequence
-    /// (D32). Its reward stays in the group's mean.
+    /// Whether it is in no numerator and no denominator of the loss (D32). Its reward stays in the group's mean.
     pub fn is_masked(&self, truncated: Truncated) -> bool {
         self.sampled().is_some_and(|it| truncated.is_masked(it.rollout.ended))
     }
@@ -364,14 +355,12 @@ pub struct MixedGroup {
 impl MixedGroup {
     /// Takes the rollouts that `keep` refuses out of the group: they are in no mean, no loss and no divisor (D32, D35).
     pub fn discarding(mut self, keep: impl Fn(&PolicyMember) -> bool) -> Self {
-        let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.members)
-            .into_iter()
-            .partition(|it| !matches!(it, Member::Policy(member) if !keep(member)));
-        self.members = kept;
-        self.discarded.extend(gone.into_iter().filter_map(|it| match it {
-            Member::Policy(member) => Some(member),
-            _ => None,
-        }));
+        for it in std::mem::take(&mut self.members) {
+            match it {
+                Member::Policy(member) if !keep(&member) => self.discarded.push(member),
+                it => self.members.push(it),
+            }
+        }
         self
     }
 

@@ -102,11 +102,6 @@ impl<'a> GroupSoFar<'a> {
         self.teachers.first()
     }
 
-    /// Successes of all parts so far, those with help included (D28). S is that of [`ScoredGroup::successes`].
-    pub fn succeeded(&self) -> usize {
-        self.group.all_successes()
-    }
-
     /// Draws of the method at this step, prompt and part.
     pub fn rng(&self) -> CounterRng {
         let (step, prompt) = (self.at.step.0, self.prompt().0);

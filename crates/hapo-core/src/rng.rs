@@ -156,8 +156,7 @@ impl CounterRng {
         }
     }
 
-    /// Standard normal, by the polar method of Marsaglia. Built of correctly rounded operations only, so the bits are
-    /// the same on every machine.
+    /// Standard normal, by Marsaglia's polar method, of correctly rounded operations only: the same bits everywhere.
     pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare_normal.take() {
             return spare;

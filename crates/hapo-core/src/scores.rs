@@ -9,8 +9,7 @@ pub struct TokenScores {
     pub log_probs: Vec<f32>,
     /// Entropy of the distribution in each token's place at temperature 1.
     pub entropies: Vec<f32>,
-    /// The likeliest tokens in each token's place with their log-probabilities at temperature 1, best first; empty
-    /// unless asked for.
+    /// The likeliest tokens in each place with their log-probabilities at temperature 1, best first; empty unless asked.
     pub top: Vec<Vec<(TokenId, f32)>>,
 }
 

@@ -30,8 +30,7 @@ pub struct BatchStatistics {
     pub helped: usize,
     /// Rollouts that were thrown away (D35).
     pub discarded: usize,
-    /// Members with a teacher's term of weight 0: with the teacher's advantage as its weight, those that are no better
-    /// than their group (D34).
+    /// Members with a teacher's term of weight 0: by the teacher's advantage, those no better than their group (D34).
     pub weightless: usize,
     /// Tokens of those that were thrown away (D35).
     pub discarded_tokens: usize,

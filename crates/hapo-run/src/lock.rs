@@ -79,8 +79,7 @@ pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), R
     }
 }
 
-/// True if a process holds the lock on a file. Reads the system's list instead of trying the lock: a try would refuse a
-/// run that starts at that moment.
+/// True if a process holds the lock on a file, by the system's list: a try would refuse a run that starts just then.
 #[cfg(target_os = "linux")]
 pub fn is_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

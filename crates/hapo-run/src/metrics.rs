@@ -108,9 +108,8 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
-    /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
-    /// aside as it was, and the others are kept.
+    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a killed run may have left,
+    /// are cut off. A file with lines that hold no step is set aside as it was, and the others are kept.
     pub fn open(path: &Path, steps_done: u64) -> Result<Self, Refusal> {
         let found = contents(path)?;
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
@@ -153,8 +152,7 @@ impl MetricsFile {
         self.file.sync_data().map_err(Refusal::io("write", &self.path))
     }
 
-    /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
-    /// again, with all that it held.
+    /// Hands the line of a step to the system. A file that somebody removed is written again, with all that it held.
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
         if found_at(&self.path)?.is_none() {
             self.restore()?;

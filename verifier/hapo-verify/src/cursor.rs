@@ -1,6 +1,5 @@
 //! The one scanner of texts that are not yet a formula: a place in a text that moves over its tokens. Every rewriting
-//! of an answer is a rule that reads tokens at a place and writes others; a rule that does not fit leaves the text as
-//! it is.
+//! of an answer is a rule that reads tokens at a place and writes others, or leaves the text where it does not fit.
 
 use crate::work;
 

@@ -24,8 +24,7 @@ pub enum Extraction {
     Announced,
     /// The statement, or else the whole text: for answers that were cut out of a completion before.
     Whole,
-    /// Whatever the grader itself takes for the answer; `math` takes the last number if there is nothing better, as
-    /// Math-Verify does.
+    /// Whatever the grader itself takes for the answer; `math`, as Math-Verify, the last number if nothing is better.
     Any,
 }
 
@@ -245,8 +244,8 @@ impl PreparedGold for ExtractingGold {
     }
 }
 
-/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is taken back, and no value
-/// beside which another one is offered.
+/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is taken
+/// back, and no value beside which another one is offered.
 pub(crate) fn judge_found(gold: &dyn PreparedGold, found: &FoundAnswer<'_>) -> Judgement {
     let refused = |why| {
         let answer = reported(found.answer.to_string());

@@ -48,8 +48,7 @@ impl Gold {
         }
     }
 
-    /// Judges one completion. Against several gold answers, the judgement is that of the first that it matches, or else
-    /// that of the first.
+    /// Judges one completion: by the first of several gold answers that it matches, or else by the first.
     pub fn judge(&self, completion: &str) -> Judgement {
         self.judge_completion(completion.into())
     }
@@ -66,8 +65,7 @@ impl Gold {
     }
 }
 
-/// Judges `completion` against `gold`. A gold answer that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds
-/// those when data are loaded.
+/// Judges `completion` against `gold`. One that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds those.
 pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
     Gold::new(grader, gold).map_or_else(|error| error.judgement(), |gold| gold.judge(completion))
 }
@@ -77,8 +75,7 @@ pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
     grader.prepare(gold).map(|_| ())
 }
 
-/// Judges every `(gold, completion)` on all cores; results come in the order of the input. Equal gold answers are read
-/// once.
+/// Judges every `(gold, completion)` on all cores, in the order of the input. Equal gold answers are read once.
 pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
     let texts: HashSet<&str> = pairs.iter().map(|(gold, _)| *gold).collect();
     let golds: HashMap<&str, Result<Gold, GoldError>> =

@@ -90,14 +90,12 @@ pub trait Grader: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The name of the grader that judges the same kind of answer by another rule, if there is one. An evaluation
-    /// shows both.
+    /// The name of the grader that judges the same kind of answer by another rule, if any. An evaluation shows both.
     fn counterpart(&self) -> Option<&'static str> {
         None
     }
 
-    /// True if it compares an answer, which an [`crate::Extraction`] can look for. A grader of a completion's shape
-    /// sees all of it.
+    /// True if it compares an answer, which an [`crate::Extraction`] can look for. A grader of shapes sees all text.
     fn reads_answers(&self) -> bool {
         true
     }

@@ -87,8 +87,7 @@ fn after_marker(rest: &str, word: &str) -> Option<(usize, bool)> {
             continue;
         }
         match rest[word..at].to_ascii_lowercase().as_str() {
-            // A list of answers to choose from announces none of them, and a denial none at all.
-            // What may be is not said to be.
+            // A list to choose from announces none of its answers, a denial none, and what may be is not said.
             "choices" | "choice" | "options" | "option" | "not" | "cannot" | "never" | "could"
             | "might" | "may" => {
                 return None;

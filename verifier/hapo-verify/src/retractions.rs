@@ -1,6 +1,5 @@
-//! The text behind a statement: what takes it back, what is said in its place, and what is offered beside it. Read to
-//! its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
-//! answer none.
+//! The text behind a statement, to its end: what takes it back, what is said in its place, what is offered beside it.
+//! The price is that a remark on another value (`If n is odd, it is 13`) makes the answer none.
 
 use crate::around::Around;
 use crate::cursor::head;
@@ -38,8 +37,7 @@ pub(crate) fn read_behind<'a>(text: &'a str, around: &mut Around<'a>) -> Option<
     restating
 }
 
-/// The value that a comma or "and" joins to the statement before it: `, 8` and `and 8`. Behind more words it is another
-/// clause.
+/// The value that a comma or "and" joins to the statement before it: `, 8`. Behind more words it is another clause.
 fn joined(text: &str) -> Option<&str> {
     let line = text.lines().next()?.trim_start_matches([' ', '$', '}', '*', ')', '\\']);
     let value = line.strip_prefix(',').or_else(|| line.strip_prefix("and "))?.trim();

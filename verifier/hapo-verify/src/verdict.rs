@@ -121,8 +121,7 @@ impl Judgement {
         self.reward.unwrap_or(self.verdict.reward())
     }
 
-    /// Why there is no judgement at all. Whoever asked the grader stops then: this is not an answer that is worth
-    /// nothing.
+    /// Why there is no judgement at all. Whoever asked stops then: this is not an answer that is worth nothing.
     pub fn failure(&self) -> Option<&str> {
         let failed = self.verdict == Verdict::Unparsable(Reason::Grader) && self.reward.is_none();
         failed.then_some(&*self.reason)

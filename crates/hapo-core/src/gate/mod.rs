@@ -143,7 +143,9 @@ impl Round<'_> {
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
     fn posterior_mean(&self, group: &GroupStats) -> f64 {
-        let (successes, rollouts) = self.memory.counts(self.settings.discount, group);
+        let visit = (group.successes, group.n_eff);
+        let (successes, rollouts) =
+            self.memory.with_visit(self.settings.discount, group.prompt, visit);
         (1.0 + successes) / (2.0 + rollouts)
     }
 
@@ -188,11 +190,6 @@ impl GateMemory {
         *self == Self::default()
     }
 
-    /// Successes and rollouts of a prompt, those of this visit included.
-    fn counts(&self, discount: f64, group: &GroupStats) -> (f64, f64) {
-        self.with_visit(discount, group.prompt, (group.successes, group.n_eff))
-    }
-
     /// The memory after a step.
     pub fn after(mut self, step: &[MixedGroup], discount: f64) -> Self {
         for group in step {
@@ -204,13 +201,9 @@ impl GateMemory {
         self
     }
 
-    fn with_visit(
-        &self,
-        discount: f64,
-        prompt: PromptId,
-        (successes, rollouts): (usize, usize),
-    ) -> (f64, f64) {
+    /// Successes and rollouts of a prompt, those of this visit included.
+    fn with_visit(&self, discount: f64, prompt: PromptId, visit: (usize, usize)) -> (f64, f64) {
         let before = self.visits.get(&prompt).copied().unwrap_or_default();
-        (discount * before.0 + successes as f64, discount * before.1 + rollouts as f64)
+        (discount * before.0 + visit.0 as f64, discount * before.1 + visit.1 as f64)
     }
 }

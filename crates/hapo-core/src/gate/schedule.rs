@@ -101,8 +101,7 @@ impl Schedule {
         }
     }
 
-    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens and 1 for one that
-    /// is always open.
+    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens, 1 for one always open.
     pub fn threshold(&self, step: Step) -> f64 {
         let gamma0 = self.initial_threshold();
         let Some((turn_off_epoch, steepness)) = self.sigmoid() else { return gamma0 };
@@ -135,8 +134,7 @@ impl Schedule {
         step.0 as f64 / self.steps_per_epoch as f64
     }
 
-    /// The first step at which the gate is closed for every group, from which on it never opens again (Prop. 2);
-    /// none for a gate that does not close.
+    /// The first step from which on the gate is closed for every group (Prop. 2); none for a gate that does not close.
     pub fn extinct_at_step(&self) -> Option<Step> {
         match self.gate {
             Gate::Never => Some(Step(1)),
@@ -326,7 +324,7 @@ fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usiz
             Err(refused("success limit", range, success_limit.to_string()).hint(always))
         }
         Threshold::Manual { gamma0 } => {
-            let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator());
+            let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator);
             let rungs = scaled.div_ceil(u128::from(gamma0.power()));
             let (n, what) = (group_size, "threshold gamma0");
             if rungs < 2 {
@@ -351,7 +349,7 @@ fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> Rati
             Ratio { a: 2 * (success_limit as u64 - s) + 1, b: 2 * s + 1 }
         }
         Threshold::Manual { gamma0 } => {
-            let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
+            let doubled = 2 * (2 + group_size as u64) * gamma0.numerator;
             let a = doubled - (2 * s + 2) * gamma0.power();
             Ratio { a, b: (2 * s + 1) * gamma0.power() }
         }

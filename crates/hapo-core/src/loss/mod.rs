@@ -88,8 +88,7 @@ impl Loss {
         }
     }
 
-    /// The divisors of an optimiser step over sequences of these response lengths and spans, without masked tokens
-    /// (D41).
+    /// The divisors of an optimiser step over sequences of these lengths and spans, without masked tokens (D41).
     pub fn divisors<'a>(
         &self,
         sequences: impl Iterator<Item = (usize, &'a [Span])> + Clone,
@@ -152,8 +151,7 @@ pub enum ImportanceRatioLevel {
 pub struct SpanTokens<'a> {
     /// log π: at the sampling temperature for the policy's tokens, at 1 for the teacher's (D25).
     pub log_probs: &'a [f32],
-    /// The log-probabilities that the span's ratio is taken to (D19), unless it is [`Ratio::One`]; empty for the
-    /// teacher's tokens.
+    /// Those that the span's ratio is taken to (D19), unless it is [`Ratio::One`]; empty for the teacher's tokens.
     pub old_log_probs: &'a [f32],
     /// log `π_ref` at the sampling temperature; empty where no KL is taken.
     pub reference: &'a [f32],

@@ -53,8 +53,7 @@ const GREEK: [&str; 11] = [
     "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega",
 ];
 
-/// The answers with their letters in lower case, unless one of them has a letter in both cases: `R` and `r` may be two
-/// radii or one.
+/// The answers in lower case, unless one of them has a letter in both cases: `R` and `r` may be two radii or one.
 pub(crate) fn without_case<const N: usize>(answers: [&Expr; N]) -> [Expr; N] {
     let tells_apart = |e: &&Expr| {
         let mut spelled: BTreeMap<String, String> = BTreeMap::new();

@@ -1,8 +1,7 @@
 //! Finds the candidates for the final answer in a completion, best first. The priorities and the shape of each
 //! candidate follow Math-Verify 0.9.0: an answer that announces itself beats a box, a box beats an "answer", that beats
-//! any formula or number; among equals the one that ends last, then the longest. The scanners are written by hand so
-//! that each is linear in the text: whatever must be looked for ahead (a closing delimiter, the end of a run) is found
-//! once and remembered.
+//! any formula or number; among equals the one that ends last, then the longest. The scanners are linear in the text:
+//! whatever must be looked for ahead (a closing delimiter, the end of a run) is found once and remembered.
 
 mod anchors;
 mod formulas;

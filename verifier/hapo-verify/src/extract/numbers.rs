@@ -82,8 +82,7 @@ impl Scan<'_> {
         Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..end) })
     }
 
-    /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
-    /// match may end.
+    /// The run of digits, dots, white space and operators from `start`, and its last position where a match may end.
     fn run(&self, start: usize) -> Run {
         let mut run = Run { end: self.text.len() + 1, ..Run::default() };
         // The last two operators: one that touches the end of the match does not count.

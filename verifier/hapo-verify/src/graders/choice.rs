@@ -84,8 +84,7 @@ impl Letter {
     }
 }
 
-/// The letter that a text begins with, marks aside: a capital that stands alone, or a small letter that is all there is
-/// or has a bracket.
+/// The letter that a text begins with, marks aside: a capital that stands alone, or a small one, alone or bracketed.
 fn leading_letter(text: &str) -> Option<char> {
     let mut text = Cow::Borrowed(text.trim());
     for command in ["\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"] {

@@ -383,8 +383,7 @@ fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
 /// True for a number or a list that ends in dots: more digits or elements follow.
 fn is_unfinished(text: &str) -> bool {
     let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
-    // A sum that goes on is a series.
-    // A long decimal was cut.
+    // A sum that goes on is a series, and a long decimal was cut.
     let is_cut = |it: &str| {
         let decimals = it.rsplit('.').next().filter(|it| it.bytes().all(|b| b.is_ascii_digit()));
         it.contains('.') && decimals.is_some_and(|it| it.len() > 5 || shown_period(it).is_some())

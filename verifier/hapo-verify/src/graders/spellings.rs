@@ -22,8 +22,7 @@ pub(super) fn decimal_comma(text: &str) -> Option<String> {
         .then(|| format!("{head}{}.{after}", whole.replace('.', "")))
 }
 
-/// What stands behind the name of a value: `P(X=7)=\frac16`, `f(2)=12`, `\text{Area}=12`, `x = 12`. The name equates no
-/// second value.
+/// What stands behind the name of one value: `P(X=7)=\frac16`, `f(2)=12`, `\text{Area}=12`, `x = 12`.
 pub(super) fn behind_name(text: &str) -> Option<&str> {
     let text = text.trim().trim_matches('$');
     let (mut level, mut bars) = (0_i32, 0_i32);

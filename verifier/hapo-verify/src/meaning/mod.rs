@@ -1,8 +1,7 @@
 //! An answer as its writer means it: read as a whole, or refused with a reason. Used by the policies `training` and
 //! `benchmark`. Notation that Math-Verify cannot read, or reads as something else, is rewritten ([`markup`], [`signs`],
 //! [`numerals`]); what stands behind a value is a unit, a factor, or a reason to refuse it ([`units`]); words are
-//! compared as words. The price is that an answer in which anything is left over has no meaning: no number is picked
-//! out of it.
+//! compared as words. The price is that an answer in which anything is left over has no meaning.
 
 mod dates;
 mod letters;

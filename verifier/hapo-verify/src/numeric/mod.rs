@@ -1,7 +1,6 @@
 //! Decides whether two expressions have the same value, within a budget of steps. Two ways, in this order: exact
 //! rational arithmetic; for everything else values at fixed points with an error bound: a difference is proven, and an
-//! equality holds to at least 50 digits. A value that would be too large is not computed, and two sides that cannot be
-//! decided are not equal.
+//! equality holds to at least 50 digits. What would be too large is not computed, and what is undecided is not equal.
 
 mod analysis;
 mod big;

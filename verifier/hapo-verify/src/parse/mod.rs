@@ -35,8 +35,7 @@ pub(crate) enum Style {
 /// Longest text that is read as a formula, in bytes. A longer one is compared as text.
 pub(crate) const MAX_FORMULA: usize = 32_768;
 
-/// Reads a normalised LaTeX answer. Of an equation chain that cannot be read as a whole the reference takes the last
-/// part.
+/// Reads a normalised LaTeX answer. Of an equation chain that cannot be read whole the reference takes the last part.
 pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);

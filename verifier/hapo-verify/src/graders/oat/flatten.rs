@@ -111,8 +111,7 @@ fn without_separators(s: &str) -> String {
     out
 }
 
-/// LaTeX as the text that a reader of the source would type: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`,
-/// brackets and index lost.
+/// LaTeX as a reader would type it: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`, brackets and index lost.
 fn plain_text(s: &str) -> String {
     let s =
         s.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac").replace("\\frac", " \\frac");

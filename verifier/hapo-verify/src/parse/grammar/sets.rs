@@ -99,8 +99,7 @@ impl Parser<'_, '_> {
         self.set_atom()
     }
 
-    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a plain group of
-    /// another kind.
+    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a group of another kind.
     fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let open = match self.peek() {

@@ -162,8 +162,7 @@ pub(crate) fn function_by_name(name: &str) -> Func {
 /// Most tokens that an answer may have.
 pub(crate) const MAX_TOKENS: usize = 32_768;
 
-/// Splits `text` into tokens. The error is the byte at which no token starts, or the length if there are more than
-/// [`MAX_TOKENS`].
+/// Splits `text` into tokens, or gives the byte at which none starts; the length beyond [`MAX_TOKENS`].
 pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
     let mut tokens = Vec::with_capacity(text.len().min(64));
     let mut rest = text;
