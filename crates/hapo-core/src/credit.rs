@@ -41,7 +41,7 @@ pub struct Span {
     pub tokens: Range<usize>,
     /// Their term.
     pub term: Term,
-    /// k: the factor is multiplied by exp(k·H̄), H̄ the mean entropy of the tokens at temperature 1, without a gradient.
+    /// k: the factor is multiplied by exp(k·H̄), H̄ the mean entropy of the tokens at temperature 1, no gradient.
     pub entropy_exponent: f64,
     /// The KL term of a policy span, in the place of the loss's own.
     pub kl: Option<Kl>,
@@ -286,10 +286,7 @@ impl PolicyAndTeacher {
 
     /// λ·F in a group, for tokens of a member with this advantage.
     pub fn teacher_term(&self, group: &MixedGroup, at: StepContext, advantage: f64) -> Term {
-        Term::Teacher {
-            weight: teacher_weight(self.weight, group, at.initial_threshold, advantage),
-            operator: self.operator,
-            d: self.d,
-        }
+        let weight = teacher_weight(self.weight, group, at.initial_threshold, advantage);
+        Term::Teacher { weight, operator: self.operator, d: self.d }
     }
 }

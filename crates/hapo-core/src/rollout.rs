@@ -168,10 +168,10 @@ impl TeacherTrajectory {
 
 const UNVERIFIED: &str = "teacher trajectory is not verified";
 
-/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response already ends with it
-/// (D10), and it counts against `response_limit`, in tokens. A trajectory that is too long is refused, never truncated,
-/// and so is one that continues after its end. `stop` are the tokens that end a response, at least one, the end token of
-/// the chat template first.
+/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response already ends with
+/// it (D10), and it counts against `response_limit`, in tokens. A trajectory that is too long is refused, never
+/// truncated, and so is one that continues after its end. `stop` are the tokens that end a response, at least one, the
+/// end token of the chat template first.
 pub fn admit_teacher(
     tokens: Vec<TokenId>,
     stop: &[TokenId],

@@ -9,7 +9,7 @@ pub struct TokenScores {
     pub log_probs: Vec<f32>,
     /// Entropy of the distribution in each token's place at temperature 1.
     pub entropies: Vec<f32>,
-    /// The likeliest tokens in each place with their log-probabilities at temperature 1, best first; empty unless asked.
+    /// The likeliest tokens in each place with log-probabilities at temperature 1, best first; empty unless asked.
     pub top: Vec<Vec<(TokenId, f32)>>,
 }
 

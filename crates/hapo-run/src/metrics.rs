@@ -108,8 +108,8 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a killed run may have left,
-    /// are cut off. A file with lines that hold no step is set aside as it was, and the others are kept.
+    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a killed run may have
+    /// left, are cut off. A file with lines that hold no step is set aside as it was, and the others are kept.
     pub fn open(path: &Path, steps_done: u64) -> Result<Self, Refusal> {
         let found = contents(path)?;
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);

@@ -147,12 +147,11 @@ pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()
     let (mut text, mut number) = (Vec::new(), 0);
     loop {
         text.clear();
-        let length = Read::take(&mut reader, LINE_BYTES).read_until(b'\n', &mut text).map_err(
-            |it| match it.raw_os_error() {
-                Some(_) => Refusal::io("read", path)(it),
-                None => bad(it.to_string()),
-            },
-        )?;
+        let read = Read::take(&mut reader, LINE_BYTES).read_until(b'\n', &mut text);
+        let length = read.map_err(|it| match it.raw_os_error() {
+            Some(_) => Refusal::io("read", path)(it),
+            None => bad(it.to_string()),
+        })?;
         if length == 0 {
             return Ok(());
         }

@@ -210,6 +210,11 @@ pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// True of a word of a list, which is a text of words with a space between them.
+pub(crate) fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|it| it == word)
+}
+
 /// True for a text that begins with one of some others.
 pub(crate) fn begins(text: &str, all: &[&str]) -> bool {
     all.iter().any(|it| text.starts_with(it))

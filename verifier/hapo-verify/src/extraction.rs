@@ -4,11 +4,10 @@
 //! looked at. The price is that an answer which is neither boxed nor announced is none.
 
 use crate::around::Around;
-use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
 use crate::normalise::content_of;
 use crate::statements::{boxed, stated};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -244,8 +243,8 @@ impl PreparedGold for ExtractingGold {
     }
 }
 
-/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is taken
-/// back, and no value beside which another one is offered.
+/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is
+/// taken back, and no value beside which another one is offered.
 pub(crate) fn judge_found(gold: &dyn PreparedGold, found: &FoundAnswer<'_>) -> Judgement {
     let refused = |why| {
         let answer = reported(found.answer.to_string());

@@ -65,7 +65,7 @@ impl Gold {
     }
 }
 
-/// Judges `completion` against `gold`. One that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds those.
+/// Judges `completion` against `gold`. One that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds it.
 pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
     Gold::new(grader, gold).map_or_else(|error| error.judgement(), |gold| gold.judge(completion))
 }

@@ -1,6 +1,6 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
-use crate::cursor::{begins, ends, head, tail};
+use crate::cursor::{begins, ends, head, is_among, tail};
 use crate::grader::FoundAnswer;
 use crate::json::json_value;
 use crate::meaning::announced_part;
@@ -145,15 +145,12 @@ fn denies(text: &str) -> bool {
 
 /// True if the sentence before "answer" says that it is none.
 pub(crate) fn is_denied(before: &str) -> bool {
-    #[rustfmt::skip]
-    const DENIALS: [&str; 18] = [
-        "wrong", "incorrect", "false", "mistaken", "naive", "tempting", "trap", "think", "thought", "guess", "not",
-        "isn't", "never", "cannot", "previous", "suppose", "assume", "claims",
-    ];
+    const DENIALS: &str = "wrong incorrect false mistaken naive tempting trap think thought guess not \
+        isn't never cannot previous suppose assume claims";
     let sentence = last_sentence(before).to_lowercase();
     let mut words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).rev().take(9);
     let is_mine = ["i think", "i guess", "not only"].iter().any(|it| sentence.contains(it));
-    !is_mine && words.any(|it| DENIALS.contains(&it)) || denies(&sentence.replace("incorrect", ""))
+    !is_mine && words.any(|it| is_among(DENIALS, it)) || denies(&sentence.replace("incorrect", ""))
 }
 
 /// The sentence that a text ends with, of its last bytes.
@@ -173,13 +170,10 @@ pub(crate) fn is_echo(before: &str) -> bool {
 
 /// True if a text between two statements says nothing but that the second one follows.
 pub(crate) fn is_lead_alone(between: &str) -> bool {
-    #[rustfmt::skip]
-    const LEADS: [&str; 20] = [
-        "so", "thus", "hence", "therefore", "the", "final", "my", "our", "correct", "and", "is", "that", "which",
-        "means", "in", "conclusion", "dollars", "units", "cm", "then",
-    ];
+    const LEADS: &str = "so thus hence therefore the final my our correct and is that which means \
+        in conclusion dollars units cm then";
     let mut words = between.split(|c: char| !c.is_alphabetic()).filter(|it| !it.is_empty());
-    between.len() < 80 && words.all(|it| LEADS.contains(&it.to_lowercase().as_str()))
+    between.len() < 80 && words.all(|it| is_among(LEADS, &it.to_lowercase()))
 }
 
 /// `42` of `So 42 is the final answer.`
@@ -405,13 +399,10 @@ pub(crate) fn worth_reading(text: &str) -> Option<&str> {
 
 /// True for a few words that may be an answer, and not what an answer may be.
 fn are_few_words(text: &str) -> bool {
-    #[rustfmt::skip]
-    const SAID_OF_ANSWERS: [&str; 22] = [
-        "correct", "right", "wrong", "reasonable", "in", "as", "given", "expressed", "therefore", "then",
-        "consistent", "valid", "found", "obtained", "also", "already", "that", "what", "indeed", "incorrect",
-        "supposed", "clear",
-    ];
+    const SAID_OF_ANSWERS: &str = "\
+        correct right wrong reasonable in as given expressed therefore then consistent valid found obtained also \
+        already that what indeed incorrect supposed clear";
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|it| !it.is_empty());
     let first = words.next().unwrap_or_default().to_lowercase();
-    words.count() < 4 && !SAID_OF_ANSWERS.contains(&first.as_str())
+    words.count() < 4 && !is_among(SAID_OF_ANSWERS, &first)
 }

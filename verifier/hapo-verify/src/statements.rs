@@ -72,7 +72,6 @@ struct Search<'a> {
     marks: Vec<Mark>,
     code: Vec<Range<usize>>,
     missing: Reason,
-    is_box_open: bool,
     closing_tag: Option<usize>,
     n_boxes: usize,
     /// The box that was looked at last, and its end.
@@ -99,16 +98,8 @@ impl<'a> Search<'a> {
         }
         let skipped = marks.len().saturating_sub(MAX_MARKS);
         marks.drain(..skipped);
-        Search {
-            text,
-            marks,
-            code: code_spans(text),
-            missing: Reason::NoAnswer,
-            is_box_open: false,
-            closing_tag: None,
-            n_boxes: 0,
-            boxed: (usize::MAX, 0),
-        }
+        let (code, missing) = (code_spans(text), Reason::NoAnswer);
+        Search { text, marks, code, missing, closing_tag: None, n_boxes: 0, boxed: (usize::MAX, 0) }
     }
 
     /// The last statement, or else the last weak one.
@@ -164,12 +155,11 @@ impl<'a> Search<'a> {
 
     fn boxes(&mut self, start: usize) -> Option<Statement<'a>> {
         self.n_boxes += 1;
-        if self.is_box_open || self.n_boxes > MAX_BOXES {
+        if self.missing == Reason::UnclosedBox || self.n_boxes > MAX_BOXES {
             return None;
         }
         let it = boxes(self.text, start);
         if it.is_none() {
-            self.is_box_open = true;
             self.missing = Reason::UnclosedBox;
         }
         // An empty box may repeat what the prompt asks for.

@@ -44,9 +44,9 @@ pub const GATES: &[GateRule] = &[
         },
         ..GateRule::NEW
     },
-    // Open iff θ < (`m_t` + 3/2)/(2 + N), with θ drawn from Beta(1 + S, 1 + N − S), whose mean is the confidence of Eq.
-    // 4. The paper's title says Thompson sampling, and Algorithm 1 compares the mean: this gate draws. θ is the (S +
-    // 1)-th smallest of N + 1 uniform numbers, so that no function but the comparison is evaluated.
+    // Open iff θ < (`m_t` + 3/2)/(2 + N), with θ drawn from Beta(1 + S, 1 + N − S), whose mean is the confidence (Eq. 4).
+    // The paper's title says Thompson sampling, and Algorithm 1 compares the mean: this gate draws. θ is the (S + 1)-th
+    // smallest of N + 1 uniform numbers, so that no function but the comparison is evaluated.
     GateRule {
         name: "thompson",
         summary: "groups whose success rate, drawn from its posterior, is low",

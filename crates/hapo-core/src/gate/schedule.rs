@@ -1,6 +1,6 @@
 //! The gate over a run: at step t it is open iff S ≤ `m_t`. A float comparison c < `γ_t` is wrong at the rungs: with N
 //! = 8, m = 0 and `e_t` = `e_off` the line of Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung
-//! of the ladder gets the integer step from which it is closed, once per run and exactly (D1); the threshold is for logs.
+//! of the ladder gets the integer step from which it is closed, once and exactly (D1); the threshold is for logs.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,16 +63,10 @@ impl Schedule {
         if !(1..=1_000_000_000).contains(&steps_per_epoch) {
             return Err(expected("1 to 1000000000").got(steps_per_epoch).about("steps per epoch"));
         }
-        let mut schedule = Self {
-            gate: *gate,
-            group_size,
-            steps_per_epoch,
-            initial_success_limit: None,
-            rungs: Vec::new(),
-        };
+        let (mut limit, mut rungs) = (None, Vec::new());
         if let Gate::Confidence { threshold, annealing } = *gate {
             let success_limit = initial_success_limit(threshold, group_size)?;
-            schedule.initial_success_limit = Some(success_limit);
+            limit = Some(success_limit);
             if let Annealing::Sigmoid { turn_off_epoch, steepness } = annealing {
                 check_annealing(turn_off_epoch, steepness)?;
                 let rung = |successes| {
@@ -81,10 +75,10 @@ impl Schedule {
                         first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
                     Rung { ratio, first_closed_step }
                 };
-                schedule.rungs = (0..=success_limit).map(rung).collect();
+                rungs = (0..=success_limit).map(rung).collect();
             }
         }
-        Ok(schedule)
+        Ok(Self { gate: *gate, group_size, steps_per_epoch, initial_success_limit: limit, rungs })
     }
 
     /// `m_t`: the gate of step t is open iff S ≤ `m_t` (D1). A gate that is always open gives N.

@@ -128,7 +128,7 @@ pub fn apply_gate(
 }
 
 /// How many rollouts to sample for a group of `group_size` trajectories: one fewer where a teacher takes the fixed slot
-/// (D8). A prompt without an admissible teacher gets a full group, so that all groups of a step have `group_size` members.
+/// (D8). A prompt without an admissible teacher gets a full group, so that all groups have `group_size` members.
 pub fn rollouts_to_sample(
     rule: SlotRule,
     group_size: usize,

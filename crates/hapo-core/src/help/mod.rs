@@ -1,7 +1,7 @@
 //! Help: what enters a group, and what is sampled for it. A help is one of five: the teacher's whole trajectory
 //! ([`Help::trace`]), a rollout behind a prefix of it, rollouts under hints, the prompt's own earlier successes, or
 //! distillation from a second model. A method is a gate, a help and terms; HAPO's gate puts the help of [`INJECTIONS`]
-//! that a recipe names in the place of the method's own. Being plain functions, a help prints as its requirements alone.
+//! that a recipe names in the place of the method's own. Being functions, a help prints as its requirements alone.
 
 mod candidate;
 

@@ -107,11 +107,9 @@ impl Loss {
             spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
         };
         let teacher = sequences.map(|it| taught(it.1));
-        Divisors {
-            policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
-            teacher: Some(Normaliser::TOKEN_MEAN.divisor(teacher)),
-            tokens,
-        }
+        let policy = self.normaliser.divisor(policy.filter(|it| *it > 0));
+        let teacher = Some(Normaliser::TOKEN_MEAN.divisor(teacher));
+        Divisors { policy, teacher, tokens }
     }
 
     /// The tokens of a sequence that the normaliser counts: those that are not masked, and where the teacher's term has a

@@ -182,12 +182,8 @@ impl Plan {
     };
 
     /// The teacher in slot 0 of every group (D8), unless `[hapo]` decides.
-    pub const TEACHER_SLOT: Self = Self {
-        gate: Gate::Always,
-        slot: SlotRule::Fixed,
-        can_be_gated: true,
-        teacher_apart: false,
-    };
+    pub const TEACHER_SLOT: Self =
+        Self { gate: Gate::Always, slot: SlotRule::Fixed, can_be_gated: true, ..Self::ON_POLICY };
 }
 
 /// The teacher's term of a method: a recipe's `[teacher]`.
@@ -223,12 +219,8 @@ fn probability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
 impl MethodSettings {
     /// The two terms with these settings and the method's operator.
     fn with(&self, operator: &'static Operator) -> PolicyAndTeacher {
-        PolicyAndTeacher {
-            advantage: self.advantage,
-            weight: self.teacher.weight,
-            operator,
-            d: self.teacher.d,
-        }
+        let TeacherRule { weight, d, .. } = self.teacher;
+        PolicyAndTeacher { advantage: self.advantage, weight, operator, d }
     }
 }
 

@@ -50,17 +50,12 @@ impl Scan<'_> {
     pub(super) fn after_prefix(&self, at: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
         let c = rest.chars().next()?;
-        let mut after = if c.is_whitespace() || c == '=' {
-            at + c.len_utf8()
-        } else if at == 0 {
-            0
-        } else {
-            return None;
+        let after = match at {
+            _ if c.is_whitespace() || c == '=' => at + c.len_utf8(),
+            0 => 0,
+            _ => return None,
         };
-        if self.text[after..].starts_with("**") {
-            after += 2;
-        }
-        Some(after)
+        Some(after + if self.text[after..].starts_with("**") { 2 } else { 0 })
     }
 
     pub(super) fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {

@@ -3,11 +3,10 @@
 //! last in the first of these ways counts. A letter after `not` is not chosen. No option's text is compared; the price
 //! is that an answer which gives the text alone is unparsable.
 
-use crate::error::GoldError;
 use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold};
 use crate::meaning::lists_letters;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict};
 use std::borrow::Cow;
 
 /// The letter of a choice.

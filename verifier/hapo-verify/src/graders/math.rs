@@ -6,7 +6,6 @@
 
 use super::meant::{MeantGold, cut};
 use crate::compare::{Comparison, is_list_for_inequality, same_condition};
-use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
@@ -15,7 +14,7 @@ use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Policy, Tries, Variables};
 use crate::parse::{self, ParseError, ParseResult, Products, Style};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
 /// Math-Verify's judgement.

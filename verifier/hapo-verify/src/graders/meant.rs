@@ -5,7 +5,6 @@ use super::spellings;
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
-use crate::error::GoldError;
 use crate::expr::{Expr, Op};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer, judge_found};
@@ -20,7 +19,7 @@ use crate::normalise::{Boxes, bare, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::{MathOptions, Policy};
 use crate::parse::{ParseError, Style};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

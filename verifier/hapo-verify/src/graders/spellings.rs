@@ -1,7 +1,7 @@
 //! Spellings that the gold answer decides: what a comma, a name or a remark is depends on what is asked.
 
 use crate::compare::{Comparison, same_condition};
-use crate::cursor::{begins, is_digits};
+use crate::cursor::{begins, is_among, is_digits};
 use crate::meaning::{hedges, is_counted_noun, read, said_value};
 use crate::options::MathOptions;
 use crate::parse::Style;
@@ -55,7 +55,7 @@ fn is_name(name: &str) -> bool {
     let is_called = head.len() < plain.len() && plain.ends_with([')', ']', '|']);
     let head = head.replace(['{', '}', '\'', ' '], "");
     let (base, index) = head.split_once('_').unwrap_or((&head, ""));
-    let greek = base.strip_prefix('\\').filter(|it| GREEK.contains(it));
+    let greek = base.strip_prefix('\\').filter(|it| is_among(GREEK, it));
     let base = greek.unwrap_or(base);
     let is_word = !base.is_empty() && base.bytes().all(|b| b.is_ascii_alphabetic());
     let is_long =
@@ -66,11 +66,8 @@ fn is_name(name: &str) -> bool {
     fits && (is_called || head.len() == plain.replace(['{', '}', '\'', ' '], "").len()) || is_set
 }
 
-#[rustfmt::skip]
-const GREEK: [&str; 18] = [
-    "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "rho", "sigma", "tau", "omega", "Delta", "Gamma",
-    "Omega", "Phi", "ell", "varphi",
-];
+const GREEK: &str = "alpha beta gamma delta theta lambda mu phi rho sigma tau omega Delta Gamma \
+    Omega Phi ell varphi";
 
 /// The values of a list without the labels of its parts and the nouns that they count: `9 \text{ boys and } 12 \text{
 /// girls}`, `\text{(a) } 9, \text{(b) } 12`.

@@ -2,12 +2,10 @@
 //! date that names its month in any order of its parts.
 
 use super::as_words;
+use crate::cursor::is_among;
 
-#[rustfmt::skip]
-const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
-    "december",
-];
+const MONTHS: &str = "january february march april may june july august september october november \
+    december";
 
 /// True for `3:30 PM`, `03:30`, and where only a time has such parts.
 pub(crate) fn is_time(text: &str) -> bool {
@@ -42,12 +40,12 @@ pub(crate) fn same_date(a: &str, b: &str) -> bool {
         let mut parts: Vec<&str> = words
             .map(|word| {
                 let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
-                let month = MONTHS.iter().find(|it| word.len() > 2 && it.starts_with(word));
-                if number.is_empty() { month.copied().unwrap_or(word) } else { number }
+                let month = MONTHS.split(' ').find(|it| word.len() > 2 && it.starts_with(word));
+                if number.is_empty() { month.unwrap_or(word) } else { number }
             })
             .collect();
         parts.sort_unstable();
-        let n_months = parts.iter().filter(|it| MONTHS.contains(it)).count();
+        let n_months = parts.iter().filter(|it| is_among(MONTHS, it)).count();
         (n_months == 1 && parts.len() > 1).then(|| parts.join(" "))
     };
     parts(a).is_some_and(|it| parts(b) == Some(it))

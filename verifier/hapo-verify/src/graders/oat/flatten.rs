@@ -1,7 +1,7 @@
 //! OAT's `_normalize`, and the comparison of flattened texts.
 
 use super::{MAX_ANSWER, whole_text};
-use crate::cursor::{Cursor, replace_at, replaced};
+use crate::cursor::{Cursor, is_among, replace_at, replaced};
 use crate::expr::Expr;
 use crate::meaning::plain_formula;
 use crate::numeric;
@@ -193,7 +193,7 @@ fn write_command(cursor: &mut Cursor<'_>, out: &mut String, depth: usize) {
             argument(cursor);
         }
         name => {
-            if FUNCTIONS.contains(&name) {
+            if is_among(FUNCTIONS, name) {
                 out.push_str(name);
             } else if let Some((_, sign)) = SIGNS.iter().find(|it| it.0.contains(&name)) {
                 out.push_str(sign);
@@ -208,11 +208,8 @@ fn write_command(cursor: &mut Cursor<'_>, out: &mut String, depth: usize) {
 }
 
 /// Commands that are written as their name.
-#[rustfmt::skip]
-const FUNCTIONS: [&str; 22] = [
-    "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "sinh", "cosh",
-    "tanh", "max", "min", "lim", "gcd", "det", "deg",
-];
+const FUNCTIONS: &str = "pi sin cos tan cot sec csc log ln exp arcsin arccos arctan sinh cosh tanh \
+    max min lim gcd det deg";
 
 /// Commands that are written as a sign, or not at all.
 #[rustfmt::skip]

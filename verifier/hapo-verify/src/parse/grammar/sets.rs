@@ -99,17 +99,14 @@ impl Parser<'_, '_> {
         self.set_atom()
     }
 
-    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a group of another kind.
+    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a group.
     fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let open = match self.peek() {
             Some(Token::Domain(it)) => {
                 self.pos += 1;
-                return Ok(Some(if it == Domain::Empty {
-                    Expr::Set(Vec::new())
-                } else {
-                    Expr::Domain(it)
-                }));
+                let is_empty = it == Domain::Empty;
+                return Ok(Some(if is_empty { Expr::Set(Vec::new()) } else { Expr::Domain(it) }));
             }
             Some(Token::Open(it)) => it,
             _ => return Ok(None),
@@ -173,11 +170,8 @@ impl Parser<'_, '_> {
             }
         }
         if !same_kind {
-            return if top.n_commas + top.n_semicolons == 0 {
-                Ok(None)
-            } else {
-                Err(ParseError::Syntax)
-            };
+            let is_group = top.n_commas + top.n_semicolons == 0;
+            return if is_group { Ok(None) } else { Err(ParseError::Syntax) };
         }
         let groups = self.element_groups(Elements::WithRelations)?;
         let mut items: Vec<Expr> = groups.into_iter().flatten().collect();

@@ -185,14 +185,12 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
 const SIGNS: [(&str, Token<'_>); 35] = [
     ("{", T::Open(B::Brace)), ("}", T::Close(B::Brace)), ("(", T::Open(B::Paren)), (")", T::Close(B::Paren)),
     ("^{\\circle}", T::Degree), ("^{\\degree}", T::Degree), ("^{\\circ}", T::Degree), ("^\\circle", T::Degree),
-    ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree),
-    ("^", T::Caret),
+    ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree), ("^", T::Caret),
     ("+", T::Add), ("-", T::Sub), ("*", T::Mul), ("/", T::Div), (":", T::Div), ("==", T::Relation(Op::Eq)),
     ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), ("_", T::Underscore), ("|", T::Bar),
-    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand),
-    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx),
-    ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
-    (">", T::Relation(Op::Gt)),
+    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand), ("!==", T::Relation(Op::Ne)),
+    ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx), ("<=", T::Relation(Op::Le)),
+    ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)), (">", T::Relation(Op::Gt)),
 ];
 
 /// The next token and its length; a skipped one has no token.
