@@ -1,18 +1,14 @@
-//! Group-relative advantages (Eq. 2).
-//!
-//! By default over the mixed group and without division by the standard deviation (D12, D13). The price
-//! of the other choices is stated at each of them.
+//! Group-relative advantages (Eq. 2). By default over the mixed group and without division by the standard deviation
+//! (D12, D13). The price of the other choices is stated at each of them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::group::{Member, MixedGroup};
 
-/// Advantages `A_j` of the members, in order (Eq. 2, D12, D13): the reward less the mean of the chosen
-/// group, and if `std` is set divided by its Bessel-corrected standard deviation + 1e-6. All are zero if
-/// `std` is set and the chosen group is constant.
-///
-/// The teacher's own advantage is measured against the same mean and deviation, also where it is not part
-/// of them; only [`TeacherWeight::Advantage`](crate::TeacherWeight::Advantage) reads it.
+/// Advantages `A_j` of the members, in order (Eq. 2, D12, D13): the reward less the mean of the chosen group, and if
+/// `std` is set divided by its Bessel-corrected standard deviation + 1e-6. All are zero if `std` is set and the chosen
+/// group is constant. The teacher's own advantage is measured against the same mean and deviation, also where it is not
+/// part of them; only [`TeacherWeight::Advantage`](crate::TeacherWeight::Advantage) reads it.
 pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
     match rule.group {
         AdvantageGroup::Mixed => advantages_among(group, rule.std, |_| true),
@@ -24,8 +20,7 @@ pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
     }
 }
 
-/// Advantages of all members against the mean (and deviation) of those that `among` picks, such as those of one source
-/// (D37).
+/// Advantages of all members against the mean (and deviation) of those that `among` picks, as of one source (D37).
 pub fn advantages_among(
     group: &MixedGroup,
     std: bool,

@@ -1,22 +1,18 @@
-//! Credit: what the tokens of each sequence are worth.
-//!
-//! A method turns a group into spans of tokens, each with a term of the loss, and that is all that the trainer
-//! sees of it: a rollout is one policy span, a demonstration one teacher span, a rollout behind a prefix of the
-//! teacher's is one of each. The price is a short vector for each sequence.
+//! Credit: what the tokens of each sequence are worth. A method turns a group into spans of tokens, each with a term of
+//! the loss, and that is all that the trainer sees of it: a rollout is one policy span, a demonstration one teacher
+//! span, a rollout behind a prefix of the teacher's is one of each. The price is a short vector for each sequence.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::advantage::{AdvantageRule, advantages};
-use crate::group::{Member, MixedGroup};
-use crate::operators::Operator;
-use crate::rollout::{Rollout, Step};
-use crate::teacher_weight::{TeacherWeight, teacher_weight};
+use crate::{
+    AdvantageRule, Member, MixedGroup, Operator, Rollout, Step, TeacherWeight, advantages,
+    teacher_weight,
+};
 
-/// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
-/// counts in the normaliser.
+/// The spans of each member of a group, in order. One without spans is not trained on, and counts in the normaliser.
 pub type Credit = Vec<Vec<Span>>;
 
 /// Whether a term has a factor other than 0: more than an entropy bonus comes from the group (D20).
@@ -45,8 +41,7 @@ pub struct Span {
     pub tokens: Range<usize>,
     /// Their term.
     pub term: Term,
-    /// k: the term's factor is multiplied by exp(k·H̄), with H̄ the mean entropy of the span's tokens at
-    /// temperature 1, without a gradient. 0 leaves it as it is.
+    /// k: the factor is multiplied by exp(k·H̄), H̄ the mean entropy of the tokens at temperature 1, no gradient.
     pub entropy_exponent: f64,
     /// The KL term of a policy span, in the place of the loss's own.
     pub kl: Option<Kl>,
@@ -71,8 +66,7 @@ pub enum Ratio {
     /// The one that was recorded while sampling (D19).
     #[default]
     Recorded,
-    /// That of the weights before the step's first update, behind the prompt that is trained behind: the learner's own
-    /// forward pass.
+    /// That of the weights before the step's first update, behind the prompt that is trained behind.
     Rescored,
     /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
     One,
@@ -138,7 +132,6 @@ pub enum Term {
 
 impl Advantage {
     /// Each value times `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
             Self::Sequence(it) => Self::Sequence(factor * it),
@@ -183,7 +176,6 @@ impl Term {
     }
 
     /// The same term with its factor (A or λ) times `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
             Self::Policy { advantage, ratio } => {
@@ -294,10 +286,7 @@ impl PolicyAndTeacher {
 
     /// λ·F in a group, for tokens of a member with this advantage.
     pub fn teacher_term(&self, group: &MixedGroup, at: StepContext, advantage: f64) -> Term {
-        Term::Teacher {
-            weight: teacher_weight(self.weight, group, at.initial_threshold, advantage),
-            operator: self.operator,
-            d: self.d,
-        }
+        let weight = teacher_weight(self.weight, group, at.initial_threshold, advantage);
+        Term::Teacher { weight, operator: self.operator, d: self.d }
     }
 }

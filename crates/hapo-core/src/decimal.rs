@@ -1,8 +1,5 @@
-//! Exact decimal settings.
-//!
-//! γ0 = 0.3 with N = 8 lies exactly on a rung, and 0.3 in binary does not (D3). Settings of the gate are
-//! therefore decimal fractions. The price is a limit on digits: 15, so that a double-precision number
-//! holds each of them and gives it back.
+//! Exact decimal settings. γ0 = 0.3 with N = 8 lies exactly on a rung, and 0.3 in binary does not (D3). Settings of the
+//! gate are therefore decimal fractions, of at most 15 digits, which a double-precision number holds and gives back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +12,13 @@ use crate::refusal::{Refusal, expected};
 /// Equal values are equal: trailing zeros are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decimal {
-    mantissa: u64,
+    /// The value is `numerator / 10^places`.
+    pub(crate) numerator: u64,
     places: u32,
 }
 
 const MAX_PLACES: u32 = 12;
-const MANTISSA_LIMIT: u64 = 1_000_000_000_000_000;
+const NUMERATOR_LIMIT: u64 = 1_000_000_000_000_000;
 
 impl Decimal {
     /// The decimal that a double-precision number prints as, the shortest that reads back to it.
@@ -31,12 +29,7 @@ impl Decimal {
     /// The nearest double-precision number.
     pub fn to_f64(self) -> f64 {
         // Both are exact in f64, so the quotient is the correctly rounded one.
-        self.mantissa as f64 / self.power() as f64
-    }
-
-    /// The value is `numerator / 10^places`.
-    pub(crate) fn numerator(self) -> u64 {
-        self.mantissa
+        self.numerator as f64 / self.power() as f64
     }
 
     /// 10^places.
@@ -47,7 +40,7 @@ impl Decimal {
 
 impl From<u32> for Decimal {
     fn from(value: u32) -> Self {
-        Self { mantissa: u64::from(value), places: 0 }
+        Self { numerator: u64::from(value), places: 0 }
     }
 }
 
@@ -70,20 +63,20 @@ impl FromStr for Decimal {
         let fraction = fraction.trim_end_matches('0');
         let places =
             u32::try_from(fraction.len()).ok().filter(|it| *it <= MAX_PLACES).ok_or_else(error)?;
-        let mut mantissa = 0_u64;
+        let mut numerator = 0_u64;
         for digit in whole.bytes().chain(fraction.bytes()) {
-            mantissa = mantissa * 10 + u64::from(digit - b'0');
-            if mantissa >= MANTISSA_LIMIT {
+            numerator = numerator * 10 + u64::from(digit - b'0');
+            if numerator >= NUMERATOR_LIMIT {
                 return Err(error());
             }
         }
-        Ok(Self { mantissa, places })
+        Ok(Self { numerator, places })
     }
 }
 
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, fraction) = (self.mantissa / self.power(), self.mantissa % self.power());
+        let (whole, fraction) = (self.numerator / self.power(), self.numerator % self.power());
         if self.places == 0 {
             write!(f, "{whole}")
         } else {

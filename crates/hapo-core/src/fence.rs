@@ -1,8 +1,6 @@
-//! A fence around a library that may panic on damaged files.
-//!
-//! It asserts what its format promises; a damaged file breaks the promise. A panic inside it becomes an error that names
-//! the file. No code of ours runs inside the fence, and what panicked is dropped or unchanged, so no half-changed state is
-//! seen.
+//! A fence around a library that may panic on damaged files. It asserts what its format promises; a damaged file breaks
+//! the promise. A panic inside it becomes an error that names the file. No code of ours runs inside the fence, and what
+//! panicked is dropped or unchanged, so no half-changed state is seen.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -38,7 +38,7 @@
 //! let mixed = MixedGroup { members: vec![] };
 //! ```
 
-use crate::rollout::{
+use crate::{
     Context, PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
 };
 
@@ -59,37 +59,26 @@ impl SampledGroup {
         Self { prompt, requested, rollouts }
     }
 
-    /// Attaches one verdict to each rollout, in order.
-    ///
-    /// # Panics
-    /// When there is not exactly one verdict per rollout.
+    /// Attaches one verdict to each rollout, in order. Panics where there are fewer or more.
     pub fn score(self, verdicts: Vec<Verdict>) -> ScoredGroup {
         let graded = verdicts.into_iter().map(|it| (it.reward(), it)).collect();
         self.score_with_rewards(graded, 1.0)
     }
 
     /// Attaches a reward and a verdict to each rollout, in order. A reward of at least `success_at` is a success
-    /// (D28).
-    ///
-    /// # Panics
-    /// When there is not exactly one reward per rollout, or one is NaN.
+    /// (D28). Panics without exactly one reward per rollout, and at NaN.
     pub fn score_with_rewards(self, graded: Vec<(f64, Verdict)>, success_at: f64) -> ScoredGroup {
         let prompt = self.prompt.0;
         let (n, are_numbers) = (self.rollouts.len(), graded.iter().all(|it| !it.0.is_nan()));
         assert_eq!(graded.len(), n, "prompt {prompt} needs one verdict per rollout");
         assert!(are_numbers, "prompt {prompt} needs rewards that are numbers");
         let rollouts = self.rollouts.into_iter().zip(graded).enumerate();
-        let members = rollouts
-            .map(|(index, (rollout, (reward, verdict)))| PolicyMember {
-                rollout,
-                verdict,
-                reward,
-                is_success: reward >= success_at,
-                index,
-            })
-            .collect();
-        let (requested, asked) = (self.requested, self.requested);
-        ScoredGroup { prompt: self.prompt, requested, asked, members }
+        let members = rollouts.map(|(index, (rollout, (reward, verdict)))| {
+            let is_success = reward >= success_at;
+            PolicyMember { rollout, verdict, reward, is_success, index }
+        });
+        let (requested, members) = (self.requested, members.collect());
+        ScoredGroup { prompt: self.prompt, requested, asked: requested, members }
     }
 }
 
@@ -139,7 +128,6 @@ impl ScoredGroup {
 
     /// Pays every rollout that is not judged the lower of `wrong` and the lowest reward that was graded in the group:
     /// not to finish is never better than to be wrong, and no success (D31).
-    #[must_use]
     pub fn paying_unjudged(mut self, truncated: Truncated, wrong: f64) -> Self {
         let is_judged = |it: &PolicyMember| truncated.is_judged(it.rollout.ended);
         let graded = self.members.iter().filter(|it| is_judged(it)).map(|it| it.reward);
@@ -237,13 +225,10 @@ impl ScoredGroup {
     }
 }
 
-/// Keeps the groups that can be used and counts those that are dropped because fewer than two of their
-/// rollouts came back (D6). The order of the others is kept.
+/// Keeps the groups that can be used, in order, and counts those of which fewer than two rollouts came back (D6).
 pub fn drop_short_groups(groups: Vec<ScoredGroup>) -> (Vec<ScoredGroup>, usize) {
-    let before = groups.len();
-    let kept: Vec<_> = groups.into_iter().filter(|it| !it.is_short()).collect();
-    let dropped = before - kept.len();
-    (kept, dropped)
+    let (dropped, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(ScoredGroup::is_short);
+    (kept, dropped.len())
 }
 
 pub(crate) fn confidence(successes: usize, n_eff: usize) -> f64 {
@@ -324,8 +309,7 @@ impl Member {
         self.sampled().is_none_or(|it| it.is_success)
     }
 
-    /// Whether it is masked: in no numerator and no denominator of the loss, neither its tokens nor as a sequence
-    /// (D32). Its reward stays in the group's mean.
+    /// Whether it is in no numerator and no denominator of the loss (D32). Its reward stays in the group's mean.
     pub fn is_masked(&self, truncated: Truncated) -> bool {
         self.sampled().is_some_and(|it| truncated.is_masked(it.rollout.ended))
     }
@@ -370,21 +354,17 @@ pub struct MixedGroup {
 
 impl MixedGroup {
     /// Takes the rollouts that `keep` refuses out of the group: they are in no mean, no loss and no divisor (D32, D35).
-    #[must_use]
     pub fn discarding(mut self, keep: impl Fn(&PolicyMember) -> bool) -> Self {
-        let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.members)
-            .into_iter()
-            .partition(|it| !matches!(it, Member::Policy(member) if !keep(member)));
-        self.members = kept;
-        self.discarded.extend(gone.into_iter().filter_map(|it| match it {
-            Member::Policy(member) => Some(member),
-            _ => None,
-        }));
+        for it in std::mem::take(&mut self.members) {
+            match it {
+                Member::Policy(member) if !keep(&member) => self.discarded.push(member),
+                it => self.members.push(it),
+            }
+        }
         self
     }
 
     /// Lets a member in that is not the policy's own: in the place of member `slot`, which it is told, or in front.
-    #[must_use]
     pub fn with(
         mut self,
         foreign: impl FnOnce(Option<PolicyMember>) -> Member,

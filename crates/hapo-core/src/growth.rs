@@ -1,8 +1,6 @@
-//! How a prompt's group comes about: part by part, as its method asks (D35).
-//!
-//! A method looks at the group as far as it is there and asks for the next part, or says that the group is complete.
-//! It keeps no state: everything that it may look at is in [`GroupSoFar`], and a part's index is the key of its draws.
-//! The price is one call of the sampler for each part.
+//! How a prompt's group comes about: part by part, as its method asks (D35). A method looks at the group as far as it
+//! is there and asks for the next part, or says that the group is complete. It keeps no state: everything that it may
+//! look at is in [`GroupSoFar`], and a part's index is the key of its draws. The price is a call of the sampler a part.
 
 use crate::credit::StepContext;
 use crate::group::{PolicyMember, ScoredGroup};
@@ -102,12 +100,6 @@ impl<'a> GroupSoFar<'a> {
     /// The teacher's trajectory.
     pub fn teacher(&self) -> Option<&'a TeacherTrajectory> {
         self.teachers.first()
-    }
-
-    /// Successes of all parts so far, those with help included (D28). S is that of
-    /// [`ScoredGroup::successes`].
-    pub fn succeeded(&self) -> usize {
-        self.group.all_successes()
     }
 
     /// Draws of the method at this step, prompt and part.

@@ -49,6 +49,7 @@ mod gate;
 mod group;
 mod growth;
 mod help;
+mod json;
 mod loss;
 mod memory;
 mod methods;
@@ -58,9 +59,7 @@ mod rng;
 mod rollout;
 mod scores;
 mod statistics;
-mod surrogates;
 mod teacher_weight;
-mod unique;
 mod words;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
@@ -83,6 +82,7 @@ pub use help::{
     Candidate, Grow, Help, INJECTIONS, Injection, Mix, Remember, Slot, TeacherPick, Terms,
     TrainPrompt, apply_gate, injection, rollouts_to_sample,
 };
+pub use json::{UniqueFields, without_lone_surrogates};
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
     Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, sequence_surrogate,
@@ -102,7 +102,5 @@ pub use rollout::{
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
-pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
-pub use unique::UniqueFields;
 pub use words::{counted, excerpt, hex, is_among, panic_message, printable};

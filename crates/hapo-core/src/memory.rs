@@ -1,15 +1,12 @@
-//! The traces and prompts that a method keeps between steps (D39, D43).
-//!
-//! The memory after a step is a function of the memory before it and of the groups that the step's record holds, so
-//! that a replay advances it as the run did. The price is that nothing else of a step can be remembered.
+//! The traces and prompts that a method keeps between steps (D39, D43). The memory after a step is a function of the
+//! memory before it and of the groups that the step's record holds, so that a replay advances it as the run did. The
+//! price is that nothing else of a step can be remembered.
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::GateMemory;
-use crate::group::{MixedGroup, PolicyMember};
-use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
+use crate::{GateMemory, MixedGroup, PolicyMember, PromptId, Step, StoredTrace, TokenId};
 
 /// Stored entries, sorted by prompt: equal contents have equal bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +36,6 @@ impl Memory {
     pub const TOKEN_BYTES: usize = size_of::<TokenId>() + size_of::<f32>();
 
     /// The same with at most `tokens` tokens: the oldest traces leave first.
-    #[must_use]
     pub fn limited_to(mut self, tokens: usize) -> Self {
         self.limit = tokens;
         self.forget();
@@ -57,13 +53,11 @@ impl Memory {
     }
 
     /// With the unaided successes of a step that ended, at most `per_prompt` for each prompt.
-    #[must_use]
     pub fn with_successes(self, groups: &[MixedGroup], at: Step, per_prompt: usize) -> Self {
         self.with_traces(groups, at, per_prompt, |it| it.is_success && it.rollout.ended)
     }
 
     /// With the unaided rollouts of a step that are wanted, at most `per_prompt` for each prompt.
-    #[must_use]
     pub fn with_traces<'a>(
         mut self,
         groups: impl IntoIterator<Item = &'a MixedGroup>,
@@ -93,7 +87,6 @@ impl Memory {
     }
 
     /// Without the traces of these prompts.
-    #[must_use]
     pub fn without(mut self, prompts: impl IntoIterator<Item = PromptId>) -> Self {
         for prompt in prompts {
             self.traces.remove(&prompt);
@@ -102,7 +95,6 @@ impl Memory {
     }
 
     /// With the latest alone of traces that say the same.
-    #[must_use]
     pub fn without_copies(mut self) -> Self {
         for kept in self.traces.values_mut() {
             let mut seen = HashSet::new();
@@ -112,7 +104,6 @@ impl Memory {
     }
 
     /// With prompts in front of the queue. The first `batch` of it are due once it holds as many (D43).
-    #[must_use]
     pub fn with_queued(mut self, new: impl Iterator<Item = PromptId>, batch: usize) -> Self {
         self.queue.splice(0..0, new);
         let due = if self.queue.len() < batch { 0 } else { batch };

@@ -1,9 +1,7 @@
-//! Policy-shaping operators F on the teacher's tokens (Eq. 11, appendix B).
-//!
-//! An operator is defined by its gradient weight dF/dlog π and F is that weight's antiderivative
-//! (D14): the paper prints for LUFFY a function that imitation would *minimise*, and for TRAPO the
-//! weight in place of F. Both functions take log π, so that they stay finite for tokens that the
-//! policy finds impossible.
+//! Policy-shaping operators F on the teacher's tokens (Eq. 11, appendix B). An operator is defined by its gradient
+//! weight dF/dlog π and F is that weight's antiderivative (D14): the paper prints for LUFFY a function that imitation
+//! would *minimise*, and for TRAPO the weight in place of F. Both functions take log π, so that they stay finite for
+//! tokens that the policy finds impossible.
 
 use std::fmt;
 
@@ -28,9 +26,7 @@ pub fn operator(name: &str) -> Option<&'static Operator> {
     OPERATORS.iter().find(|it| it.name == name).copied()
 }
 
-/// `F = π/(π + d)`, `dF/dlog π = d·π/(π + d)²`.
-///
-/// LUFFY's regularised importance weight; its weight is at most 1/4 (D14).
+/// `F = π/(π + d)`, `dF/dlog π = d·π/(π + d)²`. LUFFY's regularised importance weight; its weight is at most 1/4 (D14).
 pub(crate) static LUFFY: Operator = Operator {
     name: "luffy",
     summary: "π/(π+d): strongest near π = d, fades for tokens already likely",
@@ -44,9 +40,7 @@ pub(crate) static LUFFY: Operator = Operator {
     },
 };
 
-/// `F = log π`, `dF/dlog π = 1`.
-///
-/// SRFT's plain imitation; d is not used (D14).
+/// `F = log π`, `dF/dlog π = 1`. SRFT's plain imitation; d is not used (D14).
 pub(crate) static SRFT: Operator = Operator {
     name: "srft",
     summary: "log π: the negative log-likelihood of plain imitation",
@@ -54,9 +48,7 @@ pub(crate) static SRFT: Operator = Operator {
     weight: |_, _| 1.0,
 };
 
-/// `F = π/d` below d and `1 + ln(π/d)` above, `dF/dlog π = min(1, π/d)`.
-///
-/// TRAPO's trust region (D14).
+/// `F = π/d` below d and `1 + ln(π/d)` above, `dF/dlog π = min(1, π/d)`. TRAPO's trust region (D14).
 pub(crate) static TRAPO: Operator = Operator {
     name: "trapo",
     summary: "imitation, except that tokens below probability d count in proportion to π/d",
@@ -67,10 +59,8 @@ pub(crate) static TRAPO: Operator = Operator {
     weight: |log_pi, d| libm::exp(log_pi - libm::log(d)).min(1.0),
 };
 
-/// `F = π − π²/2`, `dF/dlog π = π(1 − π)`.
-///
-/// CHORD's φ: tokens that the policy already knows and tokens that it finds impossible both count little; d is not
-/// used.
+/// `F = π − π²/2`, `dF/dlog π = π(1 − π)`. CHORD's φ: tokens that the policy already knows and tokens that it finds
+/// impossible both count little; d is not used.
 pub(crate) static CHORD: Operator = Operator {
     name: "chord",
     summary: "π − π²/2: imitation weighted by φ = π(1 − π), strongest at π = 1/2",

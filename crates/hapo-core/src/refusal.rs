@@ -121,11 +121,9 @@ impl Refusal {
 
     /// Names the thing that the refusal is about, in front of what it says already.
     pub fn about(mut self, thing: impl Display) -> Self {
-        let what = &self.0.what;
-        self.0.what = if what.is_empty() {
-            thing.to_string().into()
-        } else {
-            format!("{thing}: {what}").into()
+        self.0.what = match &*self.0.what {
+            "" => thing.to_string().into(),
+            what => format!("{thing}: {what}").into(),
         };
         self
     }

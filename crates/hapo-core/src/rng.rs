@@ -1,9 +1,8 @@
-//! Random draws that are pure functions of their key: seed, stream, step, prompt, rollout, position.
-//!
-//! The generator is Philox4x64-10 of "Parallel random numbers: as easy as 1, 2, 3" by Salmon et al., SC 2011
+//! Random draws that are pure functions of their key: seed, stream, step, prompt, rollout, position. The generator is
+//! Philox4x64-10 of "Parallel random numbers: as easy as 1, 2, 3" by Salmon et al., SC 2011
 //! (<https://doi.org/10.1145/2063384.2063405>). There is no state to save, draws may be made in any order and on any
-//! number of threads, and a resumed run draws what the unbroken one would have drawn. The price is ten rounds
-//! of two wide multiplications for every four words, which is nothing beside one token of a model.
+//! number of threads, and a resumed run draws what the unbroken one would have drawn. The price is ten rounds of two
+//! wide multiplications for every four words, which is nothing beside one token of a model.
 
 use serde::{Deserialize, Serialize};
 
@@ -146,10 +145,7 @@ impl CounterRng {
     }
 
     /// Uniform in 0..n without bias, by the multiplication and rejection of Lemire
-    /// (<https://doi.org/10.1145/3230636>).
-    ///
-    /// # Panics
-    /// When `n` is 0.
+    /// (<https://doi.org/10.1145/3230636>). Panics where `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "a draw below 0 has no value");
         loop {
@@ -160,8 +156,7 @@ impl CounterRng {
         }
     }
 
-    /// Standard normal, by the polar method of Marsaglia. Built of correctly rounded operations only, so the bits are
-    /// the same on every machine.
+    /// Standard normal, by Marsaglia's polar method, of correctly rounded operations only: the same bits everywhere.
     pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare_normal.take() {
             return spare;

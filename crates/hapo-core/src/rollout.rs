@@ -1,7 +1,5 @@
-//! Sampled responses, teachers' solutions, and verdicts.
-//!
-//! Text stays outside: the core decides on counts, lengths and verdicts only. The price is that reports
-//! must keep the prompt id to find the words again.
+//! Sampled responses, teachers' solutions, and verdicts. Text stays outside: the core decides on counts, lengths and
+//! verdicts only. The price is that reports must keep the prompt id to find the words again.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +14,7 @@ pub type TokenId = u32;
 pub struct PromptId(pub u64);
 
 /// An optimiser-side training step `t` of Algorithm 1, counted from 1.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Step(pub u64);
 
@@ -28,11 +24,9 @@ pub struct Step(pub u64);
 pub struct Rollout {
     /// The response, with the end token if it ended.
     pub tokens: Vec<TokenId>,
-    /// How many of its first tokens were given before it was sampled: the length of the prefix that it continues
-    /// (D22, D36), else 0.
+    /// The length of the given prefix that it continues (D22, D36), else 0.
     pub prefix: usize,
-    /// log `π_old` at the sampling temperature of the last tokens of the response: those that the policy wrote,
-    /// natural logarithm (D19, D25).
+    /// log `π_old`, natural, at the sampling temperature, of the last tokens: those that the policy wrote (D19, D25).
     pub log_probs: Vec<f32>,
     /// Those of the engine that sampled the last tokens, where `log_probs` are the trainer's own (D41); else empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -77,8 +71,7 @@ impl Context {
     pub const MOST_HINTS: usize = 16;
 }
 
-/// What the verifier says of a response. The model's output is never an error. It is recorded as
-/// `{"verdict": "unparsable", "reason": "…"}`.
+/// What the verifier says of a response, never an error. Recorded as `{"verdict": "unparsable", "reason": "…"}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "snake_case")]
 pub enum Verdict {
@@ -133,10 +126,7 @@ impl Verdict {
 
     /// The binary reward R(τ): 1 for a correct answer, else 0.
     pub fn reward(&self) -> f64 {
-        match self {
-            Self::Correct => 1.0,
-            Self::Wrong | Self::Unparsable(_) => 0.0,
-        }
+        if self.is_correct() { 1.0 } else { 0.0 }
     }
 }
 
@@ -178,14 +168,10 @@ impl TeacherTrajectory {
 
 const UNVERIFIED: &str = "teacher trajectory is not verified";
 
-/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
-/// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
-/// too long is refused, never truncated, and so is one that continues after its end.
-///
-/// `stop` are the tokens that end a response, the end token of the chat template first.
-///
-/// # Panics
-/// Without a stop token.
+/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response already ends with
+/// it (D10), and it counts against `response_limit`, in tokens. A trajectory that is too long is refused, never
+/// truncated, and so is one that continues after its end. `stop` are the tokens that end a response, at least one, the
+/// end token of the chat template first.
 pub fn admit_teacher(
     tokens: Vec<TokenId>,
     stop: &[TokenId],
@@ -202,9 +188,6 @@ pub fn admit_teacher(
 
 /// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and
 /// enters groups as it is (D28).
-///
-/// # Panics
-/// Without a stop token.
 pub fn admit_graded_teacher(
     mut tokens: Vec<TokenId>,
     stop: &[TokenId],

@@ -1,8 +1,6 @@
 //! Log-probabilities that a method asks for besides those recorded while sampling (D38).
 
-use crate::credit::{Advantage, Credit, Ratio, Span, Term};
-use crate::group::{Member, MixedGroup};
-use crate::rollout::TokenId;
+use crate::{Advantage, Credit, Member, MixedGroup, Ratio, Span, Term, TokenId};
 
 /// A model's scores of the tokens of one response.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,8 +9,7 @@ pub struct TokenScores {
     pub log_probs: Vec<f32>,
     /// Entropy of the distribution in each token's place at temperature 1.
     pub entropies: Vec<f32>,
-    /// The likeliest tokens in each token's place with their log-probabilities at temperature 1, best first; empty
-    /// unless asked for.
+    /// The likeliest tokens in each place with log-probabilities at temperature 1, best first; empty unless asked.
     pub top: Vec<Vec<(TokenId, f32)>>,
 }
 
@@ -39,10 +36,7 @@ impl Scores {
     pub const NONE: &Self = &Self { reference: Vec::new(), own: Vec::new() };
 
     /// The credit of distillation: each token of a rollout has log `π_ref` − log `π_old`, within ±`clamp`, as its
-    /// advantage (D38). Other members have none.
-    ///
-    /// # Panics
-    /// When a member is not scored.
+    /// advantage (D38). Other members have none. Every member must be scored.
     pub fn gaps(&self, group: &MixedGroup, clamp: f32) -> Credit {
         assert_eq!(self.reference.len(), group.members().len(), "every member is scored");
         let of = |(member, teacher): (&Member, &TokenScores)| match member {

@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use crate::credit::{Credit, has_terms};
-use crate::group::{Intervention, MixedGroup};
-use crate::rollout::Verdict;
+use crate::{Credit, Intervention, MixedGroup, Verdict, has_terms};
 
 /// Counts and means over the groups of one step. Groups are classified by the unaided rollouts of their first part,
 /// before injection (D35); a group without any is in no class.
@@ -32,8 +30,7 @@ pub struct BatchStatistics {
     pub helped: usize,
     /// Rollouts that were thrown away (D35).
     pub discarded: usize,
-    /// Members with a teacher's term of weight 0: with the teacher's advantage as its weight, those that are no better
-    /// than their group (D34).
+    /// Members with a teacher's term of weight 0: by the teacher's advantage, those no better than their group (D34).
     pub weightless: usize,
     /// Tokens of those that were thrown away (D35).
     pub discarded_tokens: usize,

@@ -61,10 +61,9 @@ impl<'de> Deserialize<'de> for TeacherWeight {
     }
 }
 
-/// λ(c) of an injected group (Eq. 11, D15). `initial_threshold` is γ0 of the schedule and
-/// `advantage` is the teacher's own, of [`advantages`](crate::advantages); each is read by one rule only.
-///
-/// All rules but [`TeacherWeight::Advantage`] are monotone non-increasing in c.
+/// λ(c) of an injected group (Eq. 11, D15). `initial_threshold` is γ0 of the schedule and `advantage` is the teacher's
+/// own, of [`advantages`](crate::advantages); each is read by one rule only. All rules but [`TeacherWeight::Advantage`]
+/// are monotone non-increasing in c.
 pub fn teacher_weight(
     rule: TeacherWeight,
     group: &MixedGroup,

@@ -97,9 +97,7 @@ impl Columns {
         Self { names: self.names.clone(), values, rows: kept.len(), left_out: self.left_out }
     }
 
-    /// Reads `metrics.jsonl`; problems go to `notes`.
-    ///
-    /// A step that comes again replaces what followed it: a resumed run has gone back.
+    /// Reads `metrics.jsonl`; problems go to `notes`. A step that comes again replaces what followed: a run went back.
     pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self, Refusal> {
         let mut columns = Self::default();
         let Some(file) = if_there(path, std::fs::File::open(path))? else {

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hapo_core::{Refusal, found_at};
 
 /// Writes a file under a temporary name, flushes it to the disk, compares its length and renames it. A link to a file
-/// stays a link; a device or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was
-/// before.
+/// stays a link; a device or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file stays.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let write = |file: &mut Contents| file.write_all(bytes).map_err(Refusal::io("write", path));
     write_atomically_with(path, write)
@@ -118,8 +117,7 @@ fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(place))
 }
 
-/// A name in the folder of `path` that no other writer uses. It does not contain the file's own name, which may be
-/// as long as the system allows.
+/// A name beside `path` that no other writer uses, without the file's own, which may be as long as the system allows.
 fn temporary_name(path: &Path) -> PathBuf {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);

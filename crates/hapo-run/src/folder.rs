@@ -115,8 +115,7 @@ impl RunFolder<'_> {
     /// The checkpoints by their names, the latest first.
     pub fn list_checkpoints(self) -> Result<Vec<(u64, PathBuf)>, Refusal> {
         let all = entries(&self.checkpoints())?.into_iter();
-        let mut found: Vec<(u64, PathBuf)> =
-            all.filter_map(|it| Some((step_of(&it, "")?, it))).collect();
+        let mut found: Vec<_> = all.filter_map(|it| Some((step_of(&it, "")?, it))).collect();
         found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
         Ok(found)
     }

@@ -1,14 +1,12 @@
-//! A file of finished work that a killed process resumes.
-//!
-//! The first line holds the settings, so that work of other settings is never mixed in; each line after it is one
-//! finished piece. Lines are written at once, which a killed process survives, and flushed to the disk in batches,
-//! which a power cut survives up to the last second. A last line that was cut off is dropped, and its piece is done
-//! again; so is the piece of a damaged line between others. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
-//! another kind.
+//! A file of finished work that a killed process resumes. The first line holds the settings, so that work of other
+//! settings is never mixed in; each line after it is one finished piece. Lines are written at once, which a killed
+//! process survives, and flushed to the disk in batches, which a power cut survives up to the last second. A last line
+//! that was cut off is dropped, and its piece is done again; so is the piece of a damaged line between others. The file
+//! is locked while it is open. The price of one file is that it is no data set: its first line is of another kind.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,34 +74,23 @@ impl Journal {
         mode: OpenMode,
         each: impl FnMut(L, Span) -> Result<(), String>,
     ) -> Result<Self, Refusal> {
-        let file = OpenOptions::new()
-            .create(mode != OpenMode::Resume)
-            .read(true)
-            .append(true)
-            .open(path)
-            .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
-                    nothing_to_resume(path, NOT_BEGUN)
-                }
-                _ => Refusal::io("open", path)(source),
-            })?;
+        let is_resumed = mode == OpenMode::Resume;
+        let file = OpenOptions::new().create(!is_resumed).read(true).append(true).open(path);
+        let file = file.map_err(|source| match source.kind() {
+            ErrorKind::NotFound if is_resumed => nothing_to_resume(path, NOT_BEGUN),
+            _ => Refusal::io("open", path)(source),
+        })?;
         lock(&file, path, Duration::ZERO)?;
         if mode == OpenMode::Fresh {
             file.set_len(0).map_err(Refusal::io("write", path))?;
         }
         let Found { end, damaged_lines, .. } = read(&file, path, format, Some(settings), each)?;
-        if end == 0 && mode == OpenMode::Resume {
+        if end == 0 && is_resumed {
             return Err(nothing_to_resume(path, NOT_BEGUN));
         }
         file.set_len(end).map_err(Refusal::io("write", path))?;
-        let mut journal = Self {
-            path: path.to_owned(),
-            file,
-            end,
-            damaged_lines,
-            unflushed: 0,
-            flushed: Instant::now(),
-        };
+        let (path, flushed) = (path.to_owned(), Instant::now());
+        let mut journal = Self { path, file, end, damaged_lines, unflushed: 0, flushed };
         if end == 0 {
             // The version comes first: by it a first line that was cut off is recognised.
             let (name, version, key) = (format.name, format.version, format.settings);

@@ -6,7 +6,6 @@
 
 mod columns;
 mod files;
-mod flat;
 mod folder;
 mod journal;
 mod learned;
@@ -20,7 +19,6 @@ pub use columns::Columns;
 pub use files::{
     Contents, NewFile, create_folder, sync_parent, write_atomically, write_atomically_with,
 };
-pub use flat::{Cause, ResponseShares};
 pub use folder::{EarlyEnd, RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::{Change, changes, held_out_metric, nothing_learned};
@@ -29,6 +27,6 @@ pub use metrics::{
     Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock, metric_of_set,
     metrics,
 };
-pub use preflight::{Preflight, duration};
+pub use preflight::{Cause, Preflight, ResponseShares, duration};
 pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};
 pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

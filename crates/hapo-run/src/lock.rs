@@ -1,9 +1,7 @@
-//! One writing process per folder or file.
-//!
-//! The lock is the system's, on an open file: it goes when the process goes, however it ends, so a kill leaves nothing
-//! to clean up. Where the system locks folders, a run folder is locked itself, so a second process is refused even if
-//! somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed process of many
-//! gigabytes takes a moment to go, so taking a run folder's lock is retried for some seconds.
+//! One writing process per folder or file. The lock is the system's, on an open file: it goes when the process goes,
+//! however it ends, so a kill leaves nothing to clean up. Where the system locks folders, a run folder is locked
+//! itself, so a second process is refused even if somebody removed `run.lock`. The price is an empty `run.lock` in
+//! every run folder. A killed process of many gigabytes takes a moment to go, so its lock is retried for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hapo_core::{Refusal, found_at};
 
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, entries};
 
 /// A folder or file that another process writes, as the cause of a refusal.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +18,8 @@ pub struct Busy(PathBuf);
 
 impl Busy {
     fn refusal(path: &Path) -> Refusal {
-        Refusal::machine("")
-            .source(Self(path.to_owned()))
-            .hint("wait for it, or choose another output")
+        let refusal = Refusal::machine("").source(Self(path.to_owned()));
+        refusal.hint("wait for it, or choose another output")
     }
 }
 
@@ -39,11 +36,8 @@ impl Lock {
         if found_at(&path)?.is_some_and(|it| !it.is_file()) {
             return Err(Refusal::input(format!("{} is no file", path.display())));
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .map_err(Refusal::io("create", &path))?;
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(Refusal::io("create", &path))?;
         lock(&file, run.0, PATIENCE)?;
         Ok(Self { _file: file, _folder: lock_folder(run.0)? })
     }
@@ -51,11 +45,7 @@ impl Lock {
     /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
     pub fn abandon(self, run: RunFolder<'_>) {
         // On EIO the folder stays, with its lock file.
-        let is_lock = |entry: std::io::Result<fs::DirEntry>| {
-            entry.is_ok_and(|entry| entry.path() == run.lock())
-        };
-        let only_the_lock = fs::read_dir(run.0).is_ok_and(|mut entries| entries.all(is_lock));
-        if only_the_lock {
+        if entries(run.0).is_ok_and(|all| all == [run.lock()]) {
             // What cannot be removed does no harm.
             let _ = fs::remove_file(run.lock()).and_then(|()| fs::remove_dir(run.0));
         }
@@ -89,8 +79,7 @@ pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), R
     }
 }
 
-/// True if a process holds the lock on a file. Reads the system's list instead of trying the lock: a try would refuse a
-/// run that starts at that moment.
+/// True if a process holds the lock on a file, by the system's list: a try would refuse a run that starts just then.
 #[cfg(target_os = "linux")]
 pub fn is_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,5 @@
-//! One line of numbers per step: `metrics.jsonl`.
-//!
-//! Names are those of the metrics list in the documentation, `section/name`. Lines of two equal
-//! runs are equal byte for byte except for the columns that hold wall-clock time or memory
-//! ([`is_clock`]).
+//! One line of numbers per step: `metrics.jsonl`. Names are those of the metrics list in the documentation,
+//! `section/name`. Lines of two equal runs are equal byte for byte but for columns of time or memory ([`is_clock`]).
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -111,9 +108,8 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
-    /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
-    /// aside as it was, and the others are kept.
+    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a killed run may have
+    /// left, are cut off. A file with lines that hold no step is set aside as it was, and the others are kept.
     pub fn open(path: &Path, steps_done: u64) -> Result<Self, Refusal> {
         let found = contents(path)?;
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
@@ -156,8 +152,7 @@ impl MetricsFile {
         self.file.sync_data().map_err(Refusal::io("write", &self.path))
     }
 
-    /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
-    /// again, with all that it held.
+    /// Hands the line of a step to the system. A file that somebody removed is written again, with all that it held.
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
         if found_at(&self.path)?.is_none() {
             self.restore()?;
@@ -174,9 +169,7 @@ impl MetricsFile {
         text.truncate(whole);
         let more = metrics.to_json();
         text.extend_from_slice(format!(",{}\n", &more[1..]).as_bytes());
-        write_atomically(&self.path, &text)?;
-        self.file = opened(&self.path)?;
-        Ok(())
+        self.rewrite(&text)
     }
 
     /// Writes the lines of a removed file back; its contents live on while it is open.
@@ -184,7 +177,11 @@ impl MetricsFile {
         let mut held = Vec::new();
         self.file.rewind().map_err(Refusal::io("read", &self.path))?;
         self.file.read_to_end(&mut held).map_err(Refusal::io("read", &self.path))?;
-        write_atomically(&self.path, &held)?;
+        self.rewrite(&held)
+    }
+
+    fn rewrite(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        write_atomically(&self.path, text)?;
         self.file = opened(&self.path)?;
         Ok(())
     }

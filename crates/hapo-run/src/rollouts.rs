@@ -1,7 +1,6 @@
-//! The rollouts of a step, stored: `rollouts/step-000123.jsonl.zst`, one line per trajectory.
-//!
-//! A file is compressed and written on a thread of its own while the step's update runs; the run waits
-//! for it before the next one and before a checkpoint. Files of one seed are equal byte for byte.
+//! The rollouts of a step, stored: `rollouts/step-000123.jsonl.zst`, one line per trajectory. A file is compressed and
+//! written on a thread of its own while the step's update runs; the run waits for it before the next one and before a
+//! checkpoint. Files of one seed are equal byte for byte.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -114,8 +113,7 @@ impl RolloutWriter {
                 serde_json::to_writer(&mut text, it).expect("a line is plain data");
                 text.push(b'\n');
             }
-            let packed =
-                zstd::encode_all(text.as_slice(), LEVEL).map_err(Refusal::io("pack", &path))?;
+            let packed = zstd::encode_all(&*text, LEVEL).map_err(Refusal::io("pack", &path))?;
             write_atomically(&path, &packed)
         };
         let started = std::thread::Builder::new().spawn(pack);
@@ -149,12 +147,11 @@ pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()
     let (mut text, mut number) = (Vec::new(), 0);
     loop {
         text.clear();
-        let length = Read::take(&mut reader, LINE_BYTES).read_until(b'\n', &mut text).map_err(
-            |it| match it.raw_os_error() {
-                Some(_) => Refusal::io("read", path)(it),
-                None => bad(it.to_string()),
-            },
-        )?;
+        let read = Read::take(&mut reader, LINE_BYTES).read_until(b'\n', &mut text);
+        let length = read.map_err(|it| match it.raw_os_error() {
+            Some(_) => Refusal::io("read", path)(it),
+            None => bad(it.to_string()),
+        })?;
         if length == 0 {
             return Ok(());
         }

@@ -89,8 +89,7 @@ pub fn judge_all(
     let golds = sequence("golds", golds)?;
     let completions = sequence("completions", completions)?;
     same("completions", &completions.len(), "golds", &golds.len())?;
-    let golds: Vec<Vec<String>> =
-        golds.iter().map(|it| texts("gold", it)).collect::<PyResult<_>>()?;
+    let golds = golds.iter().map(|it| texts("gold", it)).collect::<PyResult<Vec<_>>>()?;
     let completions: Vec<String> =
         completions.iter().map(|it| text("completion", it)).collect::<PyResult<_>>()?;
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

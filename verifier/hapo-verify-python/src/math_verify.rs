@@ -67,8 +67,7 @@ pub fn read_answer(
     let completion = text("pred", completion)?;
     Ok(py.detach(|| {
         let it = Math::new(request.options()).read(&completion);
-        let (word, text) = (it.word().map(str::to_owned), it.text().map(str::to_owned));
-        (it.value(), word, text, it.is_too_large())
+        (it.value(), it.word().map(str::to_owned), it.text, it.too_large)
     }))
 }
 

@@ -1,11 +1,10 @@
-//! What stands around an answer and changes what it says.
-//!
-//! `\boxed{21}+1` is 22, and `not \boxed{7}` is no answer. Looked at where an extraction finds
-//! the answer, the first by the policies that read meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
+//! What stands around an answer and changes what it says. `\boxed{21}+1` is 22, and `not \boxed{7}` is no answer.
+//! Looked at where an extraction finds the answer, the first by the policies that read meaning alone. The price is that
+//! signs in a sentence may be taken for signs of a formula.
 
 use std::borrow::Cow;
 
-use crate::cursor::{SPACES, tail, without_spaces};
+use crate::cursor::{SPACES, begins, ends, tail, without_spaces};
 use crate::meaning::DEGREES;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,14 +21,9 @@ pub(crate) struct Around<'a> {
 impl<'a> Around<'a> {
     /// What the texts before and behind a box make of it.
     pub(crate) fn of(before: &str, after: &str) -> Around<'a> {
-        let is_in_formula = is_in_formula(before);
-        Around {
-            is_part: leads_on(before, after, is_in_formula)
-                || goes_on(before, after, is_in_formula),
-            is_denied: is_denied(before),
-            alternatives: Vec::new(),
-            letter: None,
-        }
+        let in_formula = is_in_formula(before);
+        let is_part = leads_on(before, after, in_formula) || goes_on(before, after, in_formula);
+        Around { is_part, is_denied: is_denied(before), ..Around::default() }
     }
 }
 
@@ -42,14 +36,6 @@ const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion
 
 /// Marks behind a box that are no exponents, beside degrees.
 const MARKS: [&str; 3] = ["^*", "^{*}", "^{\\text{"];
-
-fn begins(text: &str, all: &[&str]) -> bool {
-    all.iter().any(|it| text.starts_with(it))
-}
-
-fn ends(text: &str, all: &[&str]) -> bool {
-    all.iter().any(|it| text.ends_with(it))
-}
 
 fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
@@ -77,8 +63,7 @@ fn is_in_formula(before: &str) -> bool {
         || !is_sentence && (n_displays % 2 == 1 || n_signs % 2 == 1)
 }
 
-/// The text before a box without what stands between a sign and its operand: spaces and braces of the formula that it
-/// is in, or the sign that opens the formula.
+/// The text before a box without what stands between a sign and its operand: spaces, braces, the sign of a formula.
 fn without_gap(before: &str, is_in_formula: bool) -> &str {
     if !is_in_formula {
         return before;

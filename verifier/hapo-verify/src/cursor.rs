@@ -1,7 +1,5 @@
-//! The one scanner of texts that are not yet a formula: a place in a text that moves over its tokens.
-//!
-//! Every rewriting of an answer is a rule that reads tokens at a place and writes others; a rule that does not fit
-//! leaves the text as it is.
+//! The one scanner of texts that are not yet a formula: a place in a text that moves over its tokens. Every rewriting
+//! of an answer is a rule that reads tokens at a place and writes others, or leaves the text where it does not fit.
 
 use crate::work;
 
@@ -210,6 +208,21 @@ pub(crate) fn behind_each(
 /// One digit or more, and nothing else.
 pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// True of a word of a list, which is a text of words with a space between them.
+pub(crate) fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|it| it == word)
+}
+
+/// True for a text that begins with one of some others.
+pub(crate) fn begins(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.starts_with(it))
+}
+
+/// True for a text that ends with one of some others.
+pub(crate) fn ends(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.ends_with(it))
 }
 
 /// At most `len` bytes from the beginning of a text.

@@ -1,8 +1,6 @@
-//! The meaning of an answer: a small exact expression type.
-//!
-//! The shape follows what the reference grader can tell apart (an atomic number from a product of numbers, a set from
-//! a tuple from an interval), because its verdicts depend on it. The price is that nothing is simplified here; values
-//! are computed in [`crate::numeric`], within bounds.
+//! The meaning of an answer: a small exact expression type. The shape follows what the reference grader can tell apart
+//! (an atomic number from a product of numbers, a set from a tuple from an interval), because its verdicts depend on
+//! it. The price is that nothing is simplified here; values are computed in [`crate::numeric`], within bounds.
 
 use crate::number::Rat;
 use crate::work;
@@ -187,25 +185,15 @@ impl Expr {
             && a.is_integer()
             && b.is_integer()
         {
-            return if b.is_zero() {
-                Expr::Undefined
-            } else {
-                a.div(b).map_or(Expr::Undefined, Expr::Num)
-            };
+            return a.div(b).map_or(Expr::Undefined, Expr::Num);
         }
         // The reference keeps `a · b⁻¹` as two factors, which matters for nothing but the printed form.
         Expr::Mul(vec![self, Expr::pow(other, Expr::int(-1))])
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        matches!(
-            self,
-            Expr::Set(_)
-                | Expr::Interval(_)
-                | Expr::Union(_)
-                | Expr::Complement(_)
-                | Expr::Domain(_)
-        )
+        use Expr::{Complement, Domain, Interval, Set, Union};
+        matches!(self, Set(_) | Interval(_) | Union(_) | Complement(_) | Domain(_))
     }
 
     /// The relations of a chain, or this one.
@@ -322,6 +310,11 @@ impl Expr {
             }
             _ => None,
         }
+    }
+
+    /// The name of a symbol.
+    pub(crate) fn symbol(&self) -> Option<&str> {
+        if let Expr::Sym { name, .. } = self { Some(name) } else { None }
     }
 
     pub(crate) fn has_float(&self) -> bool {

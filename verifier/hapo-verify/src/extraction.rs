@@ -1,16 +1,13 @@
-//! Extraction: the part of a completion that a grader is shown.
-//!
-//! A grader that takes the last number of any text pays for text in which the gold answer happens to stand.
-//! [`Extracting`] lets every grader look at an answer alone: the last closed box, or, with [`Extraction::Announced`],
-//! what the completion states as its answer. A thought is not looked at. The price is that an answer which is neither
-//! boxed nor announced is none.
+//! Extraction: the part of a completion that a grader is shown. A grader that takes the last number of any text pays
+//! for text in which the gold answer happens to stand. [`Extracting`] lets every grader look at an answer alone: the
+//! last closed box, or, with [`Extraction::Announced`], what the completion states as its answer. A thought is not
+//! looked at. The price is that an answer which is neither boxed nor announced is none.
 
 use crate::around::Around;
-use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
 use crate::normalise::content_of;
 use crate::statements::{boxed, stated};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -26,8 +23,7 @@ pub enum Extraction {
     Announced,
     /// The statement, or else the whole text: for answers that were cut out of a completion before.
     Whole,
-    /// Whatever the grader itself takes for the answer; `math` takes the last number if there is nothing better, as
-    /// Math-Verify does.
+    /// Whatever the grader itself takes for the answer; `math`, as Math-Verify, the last number if nothing is better.
     Any,
 }
 
@@ -46,10 +42,7 @@ impl Extraction {
     }
 }
 
-/// Finds the answer of a completion.
-///
-/// # Errors
-/// Why there is none.
+/// Finds the answer of a completion, or says why there is none.
 pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
     let text = match outside_thought(without_end_tokens(completion))? {
         Cow::Borrowed(text) => text,
@@ -250,8 +243,8 @@ impl PreparedGold for ExtractingGold {
     }
 }
 
-/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is taken back, and no value
-/// beside which another one is offered.
+/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is
+/// taken back, and no value beside which another one is offered.
 pub(crate) fn judge_found(gold: &dyn PreparedGold, found: &FoundAnswer<'_>) -> Judgement {
     let refused = |why| {
         let answer = reported(found.answer.to_string());

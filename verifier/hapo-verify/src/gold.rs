@@ -1,8 +1,6 @@
 //! Gold answers that were read once, and the grading of completions against them.
 
-use crate::error::GoldError;
-use crate::grader::{Completion, Grader, PreparedGold, Problem};
-use crate::verdict::Judgement;
+use crate::{Completion, GoldError, Grader, Judgement, PreparedGold, Problem};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,18 +19,12 @@ impl From<Box<dyn PreparedGold>> for Gold {
 }
 
 impl Gold {
-    /// Reads a gold answer for `grader`.
-    ///
-    /// # Errors
-    /// When the gold answer is empty or cannot be read.
+    /// Reads a gold answer for `grader`; an error where it is empty or cannot be read.
     pub fn new(grader: &dyn Grader, gold: &str) -> Result<Gold, GoldError> {
         grader.prepare(gold).map(Gold::from)
     }
 
-    /// Reads the row of a data set for `grader`: its gold answers, and whatever else the grader is shown.
-    ///
-    /// # Errors
-    /// Those of [`Gold::any`].
+    /// As [`Gold::any`], of a row of a data set: its gold answers, and whatever else the grader is shown.
     pub fn of(grader: &dyn Grader, problem: &Problem<'_>) -> Result<Gold, GoldError> {
         match grader.prepare_problem(problem) {
             Some(it) => it.map(Gold::from),
@@ -41,32 +33,22 @@ impl Gold {
     }
 
     /// Reads several gold answers for `grader`: a completion is correct if it matches any of them, as in OAT's and
-    /// Math-Verify's lists. Gold answers that cannot be read are skipped as long as one can be read.
-    ///
-    /// # Errors
-    /// When there is no gold answer, or none that can be read: what is wrong with the first.
+    /// Math-Verify's lists. Gold answers that cannot be read are skipped as long as one can be read; where none can,
+    /// the error is that of the first.
     pub fn any<'a>(
         grader: &dyn Grader,
         gold_answers: impl IntoIterator<Item = &'a str>,
     ) -> Result<Gold, GoldError> {
-        let (mut read, mut first_error) = (Vec::new(), None);
-        for gold in gold_answers {
-            match grader.prepare(gold) {
-                Ok(it) => read.push(Arc::from(it)),
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
-        let mut read = read.into_iter();
-        match read.next() {
-            Some(first) => Ok(Gold { first, others: read.collect() }),
-            None => Err(first_error.unwrap_or(GoldError::Empty)),
+        let read = gold_answers.into_iter().map(|gold| grader.prepare(gold).map(Arc::from));
+        let (read, unread): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
+        let mut read = read.into_iter().flatten();
+        match (read.next(), unread.into_iter().find_map(Result::err)) {
+            (Some(first), _) => Ok(Gold { first, others: read.collect() }),
+            (None, error) => Err(error.unwrap_or(GoldError::Empty)),
         }
     }
 
-    /// Judges one completion. Against several gold answers, the judgement is that of the first that it matches, or else
-    /// that of the first.
+    /// Judges one completion: by the first of several gold answers that it matches, or else by the first.
     pub fn judge(&self, completion: &str) -> Judgement {
         self.judge_completion(completion.into())
     }
@@ -83,22 +65,17 @@ impl Gold {
     }
 }
 
-/// Judges `completion` against `gold`. A gold answer that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds
-/// those when data are loaded.
+/// Judges `completion` against `gold`. One that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds it.
 pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
     Gold::new(grader, gold).map_or_else(|error| error.judgement(), |gold| gold.judge(completion))
 }
 
 /// Checks that `gold` can be compared with at all. Loading data checks every gold answer with this.
-///
-/// # Errors
-/// The fault of the gold answer.
 pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
     grader.prepare(gold).map(|_| ())
 }
 
-/// Judges every `(gold, completion)` on all cores; results come in the order of the input. Equal gold answers are read
-/// once.
+/// Judges every `(gold, completion)` on all cores, in the order of the input. Equal gold answers are read once.
 pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
     let texts: HashSet<&str> = pairs.iter().map(|(gold, _)| *gold).collect();
     let golds: HashMap<&str, Result<Gold, GoldError>> =

@@ -1,8 +1,7 @@
 //! Graders, their problems and their completions.
 
 use crate::around::Around;
-use crate::error::GoldError;
-use crate::verdict::Judgement;
+use crate::{GoldError, Judgement};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -74,10 +73,7 @@ pub trait Grader: fmt::Debug + Send + Sync {
     /// One line for lists of graders.
     fn summary(&self) -> &'static str;
 
-    /// Reads a gold answer, once for any number of completions.
-    ///
-    /// # Errors
-    /// When the gold answer is empty or cannot be read.
+    /// Reads a gold answer, once for any number of completions; an error where it is empty or cannot be read.
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError>;
 
     /// Reads a whole row, for a grader that is shown more than gold answers. `None`, unless a grader says otherwise:
@@ -94,22 +90,17 @@ pub trait Grader: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The name of the grader that judges the same kind of answer by another rule, if there is one. An evaluation
-    /// shows both.
+    /// The name of the grader that judges the same kind of answer by another rule, if any. An evaluation shows both.
     fn counterpart(&self) -> Option<&'static str> {
         None
     }
 
-    /// True if it compares an answer, which an [`crate::Extraction`] can look for. A grader of a completion's shape
-    /// sees all of it.
+    /// True if it compares an answer, which an [`crate::Extraction`] can look for. A grader of shapes sees all text.
     fn reads_answers(&self) -> bool {
         true
     }
 
-    /// Ends whatever it runs, once nothing more is judged.
-    ///
-    /// # Errors
-    /// Why its judgements cannot be trusted.
+    /// Ends whatever it runs, once nothing more is judged, or says why its judgements cannot be trusted.
     fn finish(&self) -> Result<(), String> {
         Ok(())
     }

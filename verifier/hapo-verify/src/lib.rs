@@ -49,7 +49,6 @@
 mod around;
 mod compare;
 mod cursor;
-mod error;
 mod expr;
 mod extract;
 mod extraction;
@@ -74,7 +73,6 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use error::GoldError;
 pub use extract::{Search, Targets};
 pub use extraction::{Extracting, Extraction, find_answer};
 pub use gold::{Gold, check_gold, grade, grade_batch};
@@ -88,7 +86,7 @@ pub use graders::{DEFAULT_GRADER, GRADERS, grader};
 pub use normalise::{Boxes, CleanUp};
 pub use options::{Fallback, MathOptions, Policy, Tries, Variables};
 pub use ordered::in_order;
-pub use verdict::{Judgement, Reason, Verdict};
+pub use verdict::{GoldError, Judgement, Reason, Verdict};
 
 /// The examples of the README compile and hold.
 #[cfg(doctest)]

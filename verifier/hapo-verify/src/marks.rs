@@ -1,6 +1,6 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
-use crate::cursor::{head, tail};
+use crate::cursor::{begins, ends, head, is_among, tail};
 use crate::grader::FoundAnswer;
 use crate::json::json_value;
 use crate::meaning::announced_part;
@@ -87,8 +87,7 @@ fn after_marker(rest: &str, word: &str) -> Option<(usize, bool)> {
             continue;
         }
         match rest[word..at].to_ascii_lowercase().as_str() {
-            // A list of answers to choose from announces none of them, and a denial none at all.
-            // What may be is not said to be.
+            // A list to choose from announces none of its answers, a denial none, and what may be is not said.
             "choices" | "choice" | "options" | "option" | "not" | "cannot" | "never" | "could"
             | "might" | "may" => {
                 return None;
@@ -105,8 +104,7 @@ fn after_marker(rest: &str, word: &str) -> Option<(usize, bool)> {
 
 /// True if the words behind "answer" deny it, or say what it may be: `The answer could be 12`.
 pub(crate) fn is_denied_behind(rest: &str, word: &str) -> bool {
-    const DENIALS: [&str; 8] =
-        ["not", "cannot", "never", "could", "might", "may", "isn't", "can't"];
+    const DENIALS: &[&str] = &["not", "cannot", "never", "could", "might", "may", "isn't", "can't"];
     let line = first_line(head(rest, REACH));
     let near =
         line.split(['.', ':', '?', '!', ',', '(']).next().unwrap_or_default().replace('’', "'");
@@ -130,12 +128,8 @@ fn after_foreign_marker(rest: &str) -> Option<(usize, bool)> {
     let (at, len, is_sign) = found.min().filter(|it| it.0 <= REACH)?;
     let behind = rest[at + len..].trim_start();
     let is_denied = denies(&format!("{} ", &rest[..at]))
-        || ["nicht ", "kein", "pas ", "no ", "não ", "non ", "не ", "不"]
-            .iter()
-            .any(|it| behind.starts_with(it))
-        || ["ない", "ません", "아닙니다", "아니다"]
-            .iter()
-            .any(|it| behind.trim_end_matches(['.', '。']).ends_with(it));
+        || begins(behind, &["nicht ", "kein", "pas ", "no ", "não ", "non ", "не ", "不"])
+        || ends(behind.trim_end_matches(['.', '。']), &["ない", "ません", "아닙니다", "아니다"]);
     (!is_denied && !rest[..at].contains(['.', '?', '!', '。'])).then_some((at + len, is_sign))
 }
 
@@ -151,15 +145,12 @@ fn denies(text: &str) -> bool {
 
 /// True if the sentence before "answer" says that it is none.
 pub(crate) fn is_denied(before: &str) -> bool {
-    #[rustfmt::skip]
-    const DENIALS: [&str; 18] = [
-        "wrong", "incorrect", "false", "mistaken", "naive", "tempting", "trap", "think", "thought", "guess", "not",
-        "isn't", "never", "cannot", "previous", "suppose", "assume", "claims",
-    ];
+    const DENIALS: &str = "wrong incorrect false mistaken naive tempting trap think thought guess not \
+        isn't never cannot previous suppose assume claims";
     let sentence = last_sentence(before).to_lowercase();
     let mut words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).rev().take(9);
     let is_mine = ["i think", "i guess", "not only"].iter().any(|it| sentence.contains(it));
-    !is_mine && words.any(|it| DENIALS.contains(&it)) || denies(&sentence.replace("incorrect", ""))
+    !is_mine && words.any(|it| is_among(DENIALS, it)) || denies(&sentence.replace("incorrect", ""))
 }
 
 /// The sentence that a text ends with, of its last bytes.
@@ -179,13 +170,10 @@ pub(crate) fn is_echo(before: &str) -> bool {
 
 /// True if a text between two statements says nothing but that the second one follows.
 pub(crate) fn is_lead_alone(between: &str) -> bool {
-    #[rustfmt::skip]
-    const LEADS: [&str; 20] = [
-        "so", "thus", "hence", "therefore", "the", "final", "my", "our", "correct", "and", "is", "that", "which",
-        "means", "in", "conclusion", "dollars", "units", "cm", "then",
-    ];
+    const LEADS: &str = "so thus hence therefore the final my our correct and is that which means \
+        in conclusion dollars units cm then";
     let mut words = between.split(|c: char| !c.is_alphabetic()).filter(|it| !it.is_empty());
-    between.len() < 80 && words.all(|it| LEADS.contains(&it.to_lowercase().as_str()))
+    between.len() < 80 && words.all(|it| is_among(LEADS, &it.to_lowercase()))
 }
 
 /// `42` of `So 42 is the final answer.`
@@ -340,9 +328,7 @@ fn elements(text: &str) -> Option<(Cow<'_, str>, usize)> {
     let mut all = Vec::new();
     let mut len = 0;
     for line in text.split_inclusive('\n').take(MAX_ELEMENTS) {
-        let Some(element) = without_bullet(line.trim()) else {
-            break;
-        };
+        let Some(element) = without_bullet(line.trim()) else { break };
         all.push(element);
         len += line.len();
     }
@@ -413,13 +399,10 @@ pub(crate) fn worth_reading(text: &str) -> Option<&str> {
 
 /// True for a few words that may be an answer, and not what an answer may be.
 fn are_few_words(text: &str) -> bool {
-    #[rustfmt::skip]
-    const SAID_OF_ANSWERS: [&str; 22] = [
-        "correct", "right", "wrong", "reasonable", "in", "as", "given", "expressed", "therefore", "then",
-        "consistent", "valid", "found", "obtained", "also", "already", "that", "what", "indeed", "incorrect",
-        "supposed", "clear",
-    ];
+    const SAID_OF_ANSWERS: &str = "\
+        correct right wrong reasonable in as given expressed therefore then consistent valid found obtained also \
+        already that what indeed incorrect supposed clear";
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|it| !it.is_empty());
     let first = words.next().unwrap_or_default().to_lowercase();
-    words.count() < 4 && !SAID_OF_ANSWERS.contains(&first.as_str())
+    words.count() < 4 && !is_among(SAID_OF_ANSWERS, &first)
 }

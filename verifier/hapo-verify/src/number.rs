@@ -1,7 +1,5 @@
-//! Exact rationals with a digit bound.
-//!
-//! Every operation that could grow is checked against [`MAX_BITS`] and gives `None` beyond it: the caller then compares
-//! in another way or gives up. Nothing here allocates in proportion to a number's *value*.
+//! Exact rationals with a digit bound. Every operation that could grow is checked against [`MAX_BITS`] and gives `None`
+//! beyond it: the caller then compares in another way or gives up. Nothing allocates in proportion to a *value*.
 
 use num_bigint::BigInt;
 use num_integer::Integer;

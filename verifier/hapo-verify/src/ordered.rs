@@ -6,12 +6,7 @@ use std::thread;
 
 /// Applies `judge` to all items and returns what it gives in their order: on all cores, or, where a grader names its
 /// own number of [workers](crate::Grader::workers), on as many threads. One that cannot be started is done without.
-///
-/// # Errors
-/// The value that `judge` returns; no further item is begun then.
-///
-/// # Panics
-/// Where `judge` does.
+/// After an error of `judge` no further item is begun. Panics where `judge` does.
 pub fn in_order<T: Sync, R: Send, E: Send>(
     workers: Option<usize>,
     items: &[T],
@@ -24,9 +19,7 @@ pub fn in_order<T: Sync, R: Send, E: Send>(
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else {
-                break;
-            };
+            let Some(item) = items.get(index) else { break };
             let result = judge(item);
             if result.is_err() {
                 stop.store(true, Ordering::Relaxed);

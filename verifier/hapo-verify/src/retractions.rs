@@ -1,10 +1,8 @@
-//! The text behind a statement: what takes it back, what is said in its place, and what is offered beside it.
-//!
-//! Read to its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
-//! answer none.
+//! The text behind a statement, to its end: what takes it back, what is said in its place, what is offered beside it.
+//! The price is that a remark on another value (`If n is odd, it is 13`) makes the answer none.
 
 use crate::around::Around;
-use crate::cursor::head;
+use crate::cursor::{head, is_among};
 use crate::meaning::announced_part;
 use crate::normalise::is_value;
 use std::borrow::Cow;
@@ -39,8 +37,7 @@ pub(crate) fn read_behind<'a>(text: &'a str, around: &mut Around<'a>) -> Option<
     restating
 }
 
-/// The value that a comma or "and" joins to the statement before it: `, 8` and `and 8`. Behind more words it is another
-/// clause.
+/// The value that a comma or "and" joins to the statement before it: `, 8`. Behind more words it is another clause.
 fn joined(text: &str) -> Option<&str> {
     let line = text.lines().next()?.trim_start_matches([' ', '$', '}', '*', ')', '\\']);
     let value = line.strip_prefix(',').or_else(|| line.strip_prefix("and "))?.trim();
@@ -107,13 +104,10 @@ fn is_innocent(lower: &str) -> bool {
 }
 
 /// Words between the beginning of a sentence and the value that it names.
-#[rustfmt::skip]
-const FILLERS: [&str; 48] = [
-    "no", "wait", "so", "it", "it's", "the", "correct", "right", "actual", "real", "true", "value", "result",
-    "answer", "is", "should", "be", "must", "actually", "that", "this", "means", "gives", "we", "get", "then",
-    "instead", "rather", "sorry", "make", "final", "i", "meant", "mean", "correction", "therefore", "could", "might",
-    "would", "may", "also", "maybe", "perhaps", "possibly", "or", "even", "now", "thus",
-];
+const FILLERS: &str = "\
+    no wait so it it's the correct right actual real true value result answer is should be must actually that this \
+    means gives we get then instead rather sorry make final i meant mean correction therefore could might would may \
+    also maybe perhaps possibly or even now thus";
 
 /// The rest of a sentence behind words that lead to a value.
 fn behind_fillers(sentence: &str) -> Option<&str> {
@@ -127,7 +121,7 @@ fn behind_fillers(sentence: &str) -> Option<&str> {
             .find(|c: char| !(c.is_alphabetic() || matches!(c, '\'' | '’')))
             .unwrap_or(rest.len());
         let word = rest[..len].to_lowercase().replace('’', "'");
-        if len == 0 || !FILLERS.contains(&word.as_str()) {
+        if len == 0 || !is_among(FILLERS, &word) {
             return None;
         }
         rest = &rest[len..];

@@ -1,8 +1,7 @@
-//! Statements: where a completion says what its answer is.
-//!
-//! A box, a pair of tags, a line `#### …`, a heading, a key of JSON, or a word that announces, in ten languages. The last
-//! statement that nothing behind it takes back counts. What stands in code, and words without a value, count where
-//! nothing else does. The price is that a sentence which only looks like an announcement may be taken for one.
+//! Statements: where a completion says what its answer is. A box, a pair of tags, a line `#### …`, a heading, a key of
+//! JSON, or a word that announces, in ten languages. The last statement that nothing behind it takes back counts. What
+//! stands in code, and words without a value, count where nothing else does. The price is that a sentence which only
+//! looks like an announcement may be taken for one.
 
 use crate::around::Around;
 use crate::cursor::{head, tail};
@@ -39,18 +38,10 @@ const MAX_LINE: usize = 4_096;
 /// Most marks of a completion that are looked at, from its end.
 const MAX_MARKS: usize = 512;
 
-/// The answer that a completion states.
-///
-/// # Errors
-/// Why it states none.
+/// The answer that a completion states, or why it states none.
 pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let mut search = Search::of(text);
-    let (strong, weak) = search.last();
-    let chosen = match (strong, weak) {
-        (None, None) => return Err(search.missing),
-        (Some(it), _) | (None, Some(it)) => it,
-    };
-    let Statement { range, mut found, .. } = chosen;
+    let Statement { range, mut found, .. } = search.last().ok_or(search.missing)?;
     if let Some(value) = read_behind(&text[range.end..], &mut found.around) {
         return Ok(FoundAnswer::announced(Cow::Borrowed(value)));
     }
@@ -68,10 +59,7 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     Ok(found)
 }
 
-/// The last closed box.
-///
-/// # Errors
-/// Why there is none.
+/// The last closed box, or why there is none.
 pub(crate) fn boxed(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
     let Statement { range, mut found, .. } = boxes(text, start).ok_or(Reason::UnclosedBox)?;
@@ -84,7 +72,6 @@ struct Search<'a> {
     marks: Vec<Mark>,
     code: Vec<Range<usize>>,
     missing: Reason,
-    is_box_open: bool,
     closing_tag: Option<usize>,
     n_boxes: usize,
     /// The box that was looked at last, and its end.
@@ -111,28 +98,20 @@ impl<'a> Search<'a> {
         }
         let skipped = marks.len().saturating_sub(MAX_MARKS);
         marks.drain(..skipped);
-        Search {
-            text,
-            marks,
-            code: code_spans(text),
-            missing: Reason::NoAnswer,
-            is_box_open: false,
-            closing_tag: None,
-            n_boxes: 0,
-            boxed: (usize::MAX, 0),
-        }
+        let (code, missing) = (code_spans(text), Reason::NoAnswer);
+        Search { text, marks, code, missing, closing_tag: None, n_boxes: 0, boxed: (usize::MAX, 0) }
     }
 
-    /// The last statement, and the last weak one behind it.
-    fn last(&mut self) -> (Option<Statement<'a>>, Option<Statement<'a>>) {
-        let mut weak: Option<Statement<'a>> = None;
+    /// The last statement, or else the last weak one.
+    fn last(&mut self) -> Option<Statement<'a>> {
+        let mut weak = None;
         while let Some(it) = self.next_back() {
             if !it.is_weak {
-                return (Some(it), weak);
+                return Some(it);
             }
             weak.get_or_insert(it);
         }
-        (None, weak)
+        weak
     }
 
     /// The statement before those that were given.
@@ -176,12 +155,11 @@ impl<'a> Search<'a> {
 
     fn boxes(&mut self, start: usize) -> Option<Statement<'a>> {
         self.n_boxes += 1;
-        if self.is_box_open || self.n_boxes > MAX_BOXES {
+        if self.missing == Reason::UnclosedBox || self.n_boxes > MAX_BOXES {
             return None;
         }
         let it = boxes(self.text, start);
         if it.is_none() {
-            self.is_box_open = true;
             self.missing = Reason::UnclosedBox;
         }
         // An empty box may repeat what the prompt asks for.
@@ -225,11 +203,8 @@ impl<'a> Search<'a> {
             let (start, close) = (before.strip_suffix('<')?.len(), self.closing_tag.take()?);
             let from = mark.at + mark.word.len() + 1;
             let content = marks::worth_reading(self.text.get(from..close)?)?;
-            return Some(Statement {
-                range: start..close,
-                found: enclosed(content),
-                is_weak: false,
-            });
+            let found = enclosed(content);
+            return Some(Statement { range: start..close, found, is_weak: false });
         }
         if self.is_boxed(mark.at) {
             return None;
@@ -351,9 +326,7 @@ fn listed(text: &str, start: usize, last: &Range<usize>) -> usize {
 fn enclosing_box(text: &str, start: usize, end: usize) -> Option<(Range<usize>, Range<usize>)> {
     let (mut outermost, mut before) = (None, start);
     for _ in 0..MAX_NESTED {
-        let Some(outer) = box_before(text, before) else {
-            break;
-        };
+        let Some(outer) = box_before(text, before) else { break };
         if let Some(content) = content_of(text, outer).filter(|it| it.end > end) {
             let says_more =
                 |part: &str| part.contains(|c: char| !c.is_whitespace() && !"{}$.,".contains(c));

@@ -1,4 +1,5 @@
-//! The three-valued verdict and what a person needs to see why it came out.
+//! The three-valued verdict, what a person needs to see why it came out, and the errors of gold answers and graders:
+//! model output is never one.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -21,10 +22,7 @@ pub enum Verdict {
 impl Verdict {
     /// The reward of the paper: 1 for [`Verdict::Correct`], else 0.
     pub fn reward(self) -> f64 {
-        match self {
-            Verdict::Correct => 1.0,
-            Verdict::Wrong | Verdict::Unparsable(_) => 0.0,
-        }
+        if self.is_correct() { 1.0 } else { 0.0 }
     }
 
     /// True if this is [`Verdict::Correct`].
@@ -42,9 +40,6 @@ impl Verdict {
     }
 
     /// `true` for a correct answer, `false` for a wrong one, or why there is no verdict.
-    ///
-    /// # Errors
-    /// The reason of [`Verdict::Unparsable`].
     pub fn compared(self) -> Result<bool, Reason> {
         match self {
             Verdict::Correct => Ok(true),
@@ -127,8 +122,7 @@ impl Judgement {
         self.reward.unwrap_or(self.verdict.reward())
     }
 
-    /// Why there is no judgement at all. Whoever asked the grader stops then: this is not an answer that is worth
-    /// nothing.
+    /// Why there is no judgement at all. Whoever asked stops then: this is not an answer that is worth nothing.
     pub fn failure(&self) -> Option<&str> {
         let failed = self.verdict == Verdict::Unparsable(Reason::Grader) && self.reward.is_none();
         failed.then_some(&*self.reason)
@@ -168,4 +162,44 @@ pub(crate) fn reported(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+/// A fault of a gold answer; reported when data are loaded, with file and line by the caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GoldError {
+    /// There is nothing in it.
+    #[error("empty gold answer, expected an expression or a text")]
+    Empty,
+    /// It holds nothing that this grader can compare.
+    #[error("unreadable gold answer `{gold}`, grader {grader} expected {expected}")]
+    Unreadable {
+        /// The gold answer, cut to 80 characters.
+        gold: String,
+        /// The grader's name.
+        grader: &'static str,
+        /// The answers that the grader can compare.
+        expected: &'static str,
+    },
+    /// The grader's name is unknown.
+    #[error("unknown grader `{got}`, expected one of {expected}")]
+    UnknownGrader {
+        /// The name that was given.
+        got: String,
+        /// The names there are.
+        expected: String,
+    },
+}
+
+impl GoldError {
+    /// A gold answer that `grader` cannot compare, and what it can.
+    pub fn unreadable(gold: &str, grader: &'static str, expected: &'static str) -> GoldError {
+        GoldError::Unreadable { gold: gold.chars().take(80).collect(), grader, expected }
+    }
+
+    /// The judgement on any completion: none.
+    pub fn judgement(&self) -> Judgement {
+        let nothing = Judgement::unparsable(Reason::Gold, String::new());
+        Judgement { reason: self.to_string().into(), ..nothing }
+    }
 }

@@ -1,10 +1,8 @@
-//! The integer step from which a rung is closed, decided exactly.
-//!
-//! A rung closes at `T·e_s = T·e_off + (T/k)·ln(a/b)` with decimal `e_off` and k. If a = b the number is
-//! rational and is rounded in integers. Otherwise ln(a/b) is irrational (Lindemann), so the number is never
-//! an integer, and enclosing it in ever narrower fixed-point intervals must end with both ends between the
-//! same two integers. The price is this page of multiple-precision arithmetic; in return no setting, however
-//! close to a step, is decided by rounding (D1).
+//! The integer step from which a rung is closed, decided exactly. A rung closes at `T·e_s = T·e_off + (T/k)·ln(a/b)`
+//! with decimal `e_off` and k. If a = b the number is rational and is rounded in integers. Otherwise ln(a/b) is
+//! irrational (Lindemann), so the number is never an integer, and enclosing it in ever narrower fixed-point intervals
+//! must end with both ends between the same two integers. The price is this page of multiple-precision arithmetic; in
+//! return no setting, however close to a step, is decided by rounding (D1).
 
 use crate::decimal::Decimal;
 
@@ -35,14 +33,14 @@ fn from_limbs(
 ) -> u64 {
     let Ratio { a, b } = ratio;
     if a == b {
-        let numerator = u128::from(steps_per_epoch) * u128::from(turn_off_epoch.numerator());
+        let numerator = u128::from(steps_per_epoch) * u128::from(turn_off_epoch.numerator);
         return (numerator.div_ceil(u128::from(turn_off_epoch.power())) as u64).max(1);
     }
     // T·e_s = (T·E·K ± T·10^κ·10^ε·|ln(a/b)|) / (K·10^ε) with e_off = E/10^ε and k = K/10^κ.
     loop {
         let mut offset = Natural::from(steps_per_epoch);
-        offset.multiply(turn_off_epoch.numerator());
-        offset.multiply(steepness.numerator());
+        offset.multiply(turn_off_epoch.numerator);
+        offset.multiply(steepness.numerator);
         offset.shift_up(limbs);
         let (low, high) = ln_enclosure(a.max(b), a.min(b), limbs);
         let scaled = |mut it: Natural| {
@@ -58,7 +56,7 @@ fn from_limbs(
             (offset.clone().minus_or_zero(&scaled(high)), offset.minus_or_zero(&scaled(low)))
         };
         let floor = |mut it: Natural| {
-            it.divide(steepness.numerator());
+            it.divide(steepness.numerator);
             it.divide(turn_off_epoch.power());
             it.0.drain(..limbs.min(it.0.len()));
             it.to_u64().expect("the limits of the settings keep the step below 2^64")

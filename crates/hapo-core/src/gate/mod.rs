@@ -1,11 +1,8 @@
-//! Gates: when something may enter a group.
-//!
-//! A gate decides for all groups of a round together, by a few numbers of each. One that is a table decides by S and the
-//! step alone (D1), so that other trainers can follow it. The others look at earlier visits, at the other groups or at
-//! draws; they run here alone, and the price is that a round's groups are all sampled before one is open.
-//!
-//! A gate is one row of [`GATES`]. The table under it is made of decimals and integers once per run, a [`Schedule`], which
-//! answers with integers only; the price of exactness is the arithmetic of `logarithm.rs`.
+//! Gates: when something may enter a group. A gate decides for all groups of a round together, by a few numbers of
+//! each. One that is a table decides by S and the step alone (D1), so that other trainers can follow it. The others
+//! look at earlier visits, at the other groups or at draws; they run here alone, and the price is that a round's groups
+//! are all sampled before one is open. A gate is one row of [`GATES`]. The table under it is a [`Schedule`], made of
+//! decimals and integers once per run, which answers with integers only; its price is the arithmetic of `logarithm.rs`.
 
 mod logarithm;
 mod rows;
@@ -17,9 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::{MixedGroup, ScoredGroup};
-use crate::rng::{CounterRng, RngStream};
-use crate::rollout::{PromptId, Step, Truncated};
+use crate::{CounterRng, MixedGroup, PromptId, RngStream, ScoredGroup, Step, Truncated};
 
 pub use rows::GATES;
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
@@ -148,7 +143,9 @@ impl Round<'_> {
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
     fn posterior_mean(&self, group: &GroupStats) -> f64 {
-        let (successes, rollouts) = self.memory.counts(self.settings.discount, group);
+        let visit = (group.successes, group.n_eff);
+        let (successes, rollouts) =
+            self.memory.with_visit(self.settings.discount, group.prompt, visit);
         (1.0 + successes) / (2.0 + rollouts)
     }
 
@@ -193,13 +190,7 @@ impl GateMemory {
         *self == Self::default()
     }
 
-    /// Successes and rollouts of a prompt, those of this visit included.
-    fn counts(&self, discount: f64, group: &GroupStats) -> (f64, f64) {
-        self.with_visit(discount, group.prompt, (group.successes, group.n_eff))
-    }
-
     /// The memory after a step.
-    #[must_use]
     pub fn after(mut self, step: &[MixedGroup], discount: f64) -> Self {
         for group in step {
             let visit = (group.successes(), group.n_eff());
@@ -210,13 +201,9 @@ impl GateMemory {
         self
     }
 
-    fn with_visit(
-        &self,
-        discount: f64,
-        prompt: PromptId,
-        (successes, rollouts): (usize, usize),
-    ) -> (f64, f64) {
+    /// Successes and rollouts of a prompt, those of this visit included.
+    fn with_visit(&self, discount: f64, prompt: PromptId, visit: (usize, usize)) -> (f64, f64) {
         let before = self.visits.get(&prompt).copied().unwrap_or_default();
-        (discount * before.0 + successes as f64, discount * before.1 + rollouts as f64)
+        (discount * before.0 + visit.0 as f64, discount * before.1 + visit.1 as f64)
     }
 }

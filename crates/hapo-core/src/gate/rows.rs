@@ -29,11 +29,10 @@ pub const GATES: &[GateRule] = &[
         table: |_, _| Gate::Never,
         ..GateRule::NEW
     },
-    // Open iff the mean of Beta(1 + s, 1 + n − s) is below (`m_t` + 3/2)/(2 + N), with s = ρ·s′ + S and n = ρ·n′ + N over the
-    // visits of the prompt, s′ and n′ being those of its last visit and ρ `hapo.discount`.
-    //
-    // With ρ = 0 a group counts alone, and the gate is that of the paper. A prompt that was solved before needs a failed
-    // group, or several, before the gate opens again.
+    // Open iff the mean of Beta(1 + s, 1 + n − s) is below (`m_t` + 3/2)/(2 + N), with s = ρ·s′ + S and n = ρ·n′ + N
+    // over the visits of the prompt, s′ and n′ being those of its last visit and ρ `hapo.discount`. With ρ = 0 a group
+    // counts alone, and the gate is that of the paper. A prompt that was solved before needs a failed group, or
+    // several, before the gate opens again.
     GateRule {
         name: "posterior",
         summary: "prompts of low confidence over their visits, the earlier ones discounted",
@@ -45,8 +44,7 @@ pub const GATES: &[GateRule] = &[
         },
         ..GateRule::NEW
     },
-    // Open iff θ < (`m_t` + 3/2)/(2 + N), with θ drawn from Beta(1 + S, 1 + N − S), whose mean is the confidence of Eq. 4.
-    //
+    // Open iff θ < (`m_t` + 3/2)/(2 + N), with θ drawn from Beta(1 + S, 1 + N − S), whose mean is the confidence (Eq. 4).
     // The paper's title says Thompson sampling, and Algorithm 1 compares the mean: this gate draws. θ is the (S + 1)-th
     // smallest of N + 1 uniform numbers, so that no function but the comparison is evaluated.
     GateRule {
@@ -63,9 +61,8 @@ pub const GATES: &[GateRule] = &[
         },
         ..GateRule::NEW
     },
-    // Open iff all rewards are equal and none is a success: the group's own advantages are 0.
-    //
-    // With rewards of 0 and 1 that is S = 0; with graded rewards a failed group may rank its rollouts and is left alone.
+    // Open iff all rewards are equal and none is a success: the group's own advantages are 0. With rewards of 0 and 1
+    // that is S = 0; with graded rewards a failed group may rank its rollouts and is left alone.
     GateRule {
         name: "no-signal",
         summary: "groups whose rewards are all equal and no success",
@@ -75,9 +72,8 @@ pub const GATES: &[GateRule] = &[
         ..GateRule::NEW
     },
     // Open for the groups of the lowest posterior mean among those with S ≤ m, as many as are left of `hapo.exposures`.
-    //
-    // The exposures are paced: after step t of T at most ⌊exposures·t/T⌋ are spent, and what a step leaves stays for the
-    // next. The posterior is that of the gate `posterior`; a draw decides among equals.
+    // The exposures are paced: after step t of T at most ⌊exposures·t/T⌋ are spent, and what a step leaves stays for
+    // the next. The posterior is that of the gate `posterior`; a draw decides among equals.
     GateRule {
         name: "budget",
         summary: "a total of exposures, spent on the prompts of the lowest confidence",
@@ -95,9 +91,8 @@ pub const GATES: &[GateRule] = &[
         },
         ..GateRule::NEW
     },
-    // Open for as many groups of each step as a recorded run injected into, drawn at random whatever their rewards.
-    //
-    // A control: a run yoked to one with another gate has its exposures in the same steps, on other groups.
+    // Open for as many groups of each step as a recorded run injected into, drawn at random whatever their rewards. A
+    // control: a run yoked to one with another gate has its exposures in the same steps, on other groups.
     GateRule {
         name: "yoked",
         summary: "random groups, as many in each step as in a recorded run: a control",

@@ -1,14 +1,10 @@
-//! The gate over a run: at step t it is open iff S ≤ `m_t`.
-//!
-//! A float comparison c < `γ_t` is wrong at the rungs: with N = 8, m = 0 and `e_t` = `e_off` the line of
-//! Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung of the ladder gets the integer
-//! step from which it is closed, once per run and exactly (D1), and the threshold is for logs and plots only.
+//! The gate over a run: at step t it is open iff S ≤ `m_t`. A float comparison c < `γ_t` is wrong at the rungs: with N
+//! = 8, m = 0 and `e_t` = `e_off` the line of Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung
+//! of the ladder gets the integer step from which it is closed, once and exactly (D1); the threshold is for logs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::decimal::Decimal;
-use crate::refusal::{Refusal, expected};
-use crate::rollout::Step;
+use crate::{Decimal, Refusal, Step, expected};
 
 use super::logarithm::{Ratio, first_closed_step};
 use super::settings::{Annealing, Gate, Threshold};
@@ -67,16 +63,10 @@ impl Schedule {
         if !(1..=1_000_000_000).contains(&steps_per_epoch) {
             return Err(expected("1 to 1000000000").got(steps_per_epoch).about("steps per epoch"));
         }
-        let mut schedule = Self {
-            gate: *gate,
-            group_size,
-            steps_per_epoch,
-            initial_success_limit: None,
-            rungs: Vec::new(),
-        };
+        let (mut limit, mut rungs) = (None, Vec::new());
         if let Gate::Confidence { threshold, annealing } = *gate {
             let success_limit = initial_success_limit(threshold, group_size)?;
-            schedule.initial_success_limit = Some(success_limit);
+            limit = Some(success_limit);
             if let Annealing::Sigmoid { turn_off_epoch, steepness } = annealing {
                 check_annealing(turn_off_epoch, steepness)?;
                 let rung = |successes| {
@@ -85,10 +75,10 @@ impl Schedule {
                         first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
                     Rung { ratio, first_closed_step }
                 };
-                schedule.rungs = (0..=success_limit).map(rung).collect();
+                rungs = (0..=success_limit).map(rung).collect();
             }
         }
-        Ok(schedule)
+        Ok(Self { gate: *gate, group_size, steps_per_epoch, initial_success_limit: limit, rungs })
     }
 
     /// `m_t`: the gate of step t is open iff S ≤ `m_t` (D1). A gate that is always open gives N.
@@ -105,8 +95,7 @@ impl Schedule {
         }
     }
 
-    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens and 1 for one that
-    /// is always open.
+    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens, 1 for one always open.
     pub fn threshold(&self, step: Step) -> f64 {
         let gamma0 = self.initial_threshold();
         let Some((turn_off_epoch, steepness)) = self.sigmoid() else { return gamma0 };
@@ -139,8 +128,7 @@ impl Schedule {
         step.0 as f64 / self.steps_per_epoch as f64
     }
 
-    /// The first step at which the gate is closed for every group, from which on it never opens again (Prop. 2);
-    /// none for a gate that does not close.
+    /// The first step from which on the gate is closed for every group (Prop. 2); none for a gate that does not close.
     pub fn extinct_at_step(&self) -> Option<Step> {
         match self.gate {
             Gate::Never => Some(Step(1)),
@@ -330,7 +318,7 @@ fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usiz
             Err(refused("success limit", range, success_limit.to_string()).hint(always))
         }
         Threshold::Manual { gamma0 } => {
-            let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator());
+            let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator);
             let rungs = scaled.div_ceil(u128::from(gamma0.power()));
             let (n, what) = (group_size, "threshold gamma0");
             if rungs < 2 {
@@ -355,7 +343,7 @@ fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> Rati
             Ratio { a: 2 * (success_limit as u64 - s) + 1, b: 2 * s + 1 }
         }
         Threshold::Manual { gamma0 } => {
-            let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
+            let doubled = 2 * (2 + group_size as u64) * gamma0.numerator;
             let a = doubled - (2 * s + 2) * gamma0.power();
             Ratio { a, b: (2 * s + 1) * gamma0.power() }
         }

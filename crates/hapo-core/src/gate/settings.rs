@@ -1,12 +1,9 @@
-//! The settings of the confidence gate and what is wrong with them.
-//!
-//! The paper's gate compares two real numbers; the rule that decides is an integer one (D1), made of these
-//! settings by [`Schedule`](crate::Schedule).
+//! The settings of the confidence gate and what is wrong with them. The paper's gate compares two real numbers; the
+//! rule that decides is an integer one (D1), made of these settings by [`Schedule`](crate::Schedule).
 
 use serde::{Deserialize, Serialize};
 
-use crate::decimal::Decimal;
-use crate::refusal::{Refusal, expected};
+use crate::{Decimal, Refusal, expected};
 
 /// When the teacher may enter a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +44,8 @@ pub enum Threshold {
 pub enum Annealing {
     /// It does not: `m_t` = m for every t (D5).
     Off,
-    /// The threshold falls along a sigmoid from γ0 to γ∞ = 1/(2(2 + N)) (Eq. 9).
-    ///
-    /// With the default m = 0 this is a hard cut at `turn_off_epoch`, whatever the steepness; the paper's
-    /// smooth transition exists for m ≥ 1 only (D2).
+    /// The threshold falls along a sigmoid from γ0 to γ∞ = 1/(2(2 + N)) (Eq. 9). With the default m = 0 this is a hard
+    /// cut at `turn_off_epoch`, whatever the steepness; the paper's smooth transition exists for m ≥ 1 only (D2).
     Sigmoid {
         /// `e_off`, in epochs, above 0 and at most 10⁶. The paper never states it.
         turn_off_epoch: Decimal,

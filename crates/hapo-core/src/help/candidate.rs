@@ -1,17 +1,14 @@
-//! Who may enter a group, and in which slot.
-//!
-//! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
-//! that one rollout is replaced and always the same one. The price is one rule more than the paper has.
+//! Who may enter a group, and in which slot. The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the
+//! paper's argmin a total order, so that one rollout is replaced and always the same one.
 
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{SlotRule, SuccessLimit};
-use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::rng::{CounterRng, RngStream};
-use crate::rollout::{PromptId, Step, StoredTrace, TeacherTrajectory};
-use crate::scores::TokenScores;
+use crate::{
+    CounterRng, Intervention, Member, MixedGroup, PromptId, RngStream, ScoredGroup, SlotRule, Step,
+    StoredTrace, SuccessLimit, TeacherTrajectory, TokenScores,
+};
 
 /// A candidate to enter a group, and its slot.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +17,13 @@ pub struct Candidate<'a> {
     pub teachers: &'a [TeacherTrajectory],
     /// The prompt's earlier successes, the latest first (D39).
     pub stored: &'a [StoredTrace],
-    /// The scores of each by the weights of the step, the teachers' first; empty where the method asks for none,
-    /// or there is no choice.
+    /// The scores of each by the step's weights, the teachers' first; empty where none are asked for, or no choice is.
     pub scores: &'a [TokenScores],
     /// The slot.
     pub slot: Slot,
 }
 
-/// Which of several verified trajectories of a prompt may enter: a function of seed, step and prompt, and of the weights of
-/// the step where these score them.
+/// Which of several verified trajectories of a prompt may enter: by seed, step and prompt, and by the step's weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TeacherPick {
@@ -45,7 +40,6 @@ pub enum TeacherPick {
 
 impl Candidate<'_> {
     /// The offer with the trajectory that is picked; whole with [`TeacherPick::First`], which leaves the choice to what enters.
-    #[must_use]
     pub fn picking(self, pick: TeacherPick, prompt: PromptId) -> Self {
         let all = 0..self.teachers.len();
         let picked = match pick {
@@ -87,7 +81,23 @@ impl Candidate<'_> {
     /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
     pub fn slot_in(&self, group: &ScoredGroup) -> Option<usize> {
         let first = group.members.partition_point(|it| it.rollout.part == 0);
-        slot_index(&group.members[..first], self.slot, group.prompt)
+        let members = &group.members[..first];
+        if members.is_empty() {
+            return None;
+        }
+        let all = 0..first;
+        let length = |it: usize| Reverse(members[it].rollout.tokens.len());
+        match self.slot.rule {
+            SlotRule::Fixed => None,
+            SlotRule::First => Some(0),
+            SlotRule::Random => Some(self.rng(group.prompt).below(first as u64) as usize),
+            SlotRule::Longest => all.min_by_key(|it| length(*it)),
+            SlotRule::LowestReward => all.min_by(|&a, &b| {
+                let tie = |it: usize| (members[it].rollout.ended, length(it));
+                let rewards = members[a].reward.total_cmp(&members[b].reward);
+                rewards.then_with(|| tie(a).cmp(&tie(b)))
+            }),
+        }
     }
 }
 
@@ -117,9 +127,8 @@ pub fn apply_gate(
     Candidate { teachers, stored: &[], scores: &[], slot }.mix(group, is_open)
 }
 
-/// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a
-/// teacher takes the fixed slot (D8). A prompt without an admissible teacher gets a full group, so that
-/// every group of a step has `group_size` members.
+/// How many rollouts to sample for a group of `group_size` trajectories: one fewer where a teacher takes the fixed slot
+/// (D8). A prompt without an admissible teacher gets a full group, so that all groups have `group_size` members.
 pub fn rollouts_to_sample(
     rule: SlotRule,
     group_size: usize,
@@ -145,31 +154,5 @@ pub struct Slot {
 impl Slot {
     fn draws(self, stream: RngStream, prompt: PromptId) -> CounterRng {
         CounterRng::of_prompt(self.seed, stream, self.step.0, prompt.0)
-    }
-}
-
-/// Index of the rollout that gives way. `None` for the fixed slot, or if no rollout came back.
-fn slot_index(members: &[PolicyMember], slot: Slot, prompt: PromptId) -> Option<usize> {
-    if members.is_empty() {
-        return None;
-    }
-    match slot.rule {
-        SlotRule::Fixed => None,
-        SlotRule::First => Some(0),
-        SlotRule::Random => {
-            let mut draws = slot.draws(RngStream::Slot, prompt);
-            Some(draws.below(members.len() as u64) as usize)
-        }
-        SlotRule::Longest => {
-            (0..members.len()).min_by_key(|&it| Reverse(members[it].rollout.tokens.len()))
-        }
-        SlotRule::LowestReward => (0..members.len()).min_by(|&a, &b| {
-            let tie = |it: usize| {
-                let rollout = &members[it].rollout;
-                (rollout.ended, Reverse(rollout.tokens.len()))
-            };
-            let rewards = members[a].reward.total_cmp(&members[b].reward);
-            rewards.then_with(|| tie(a).cmp(&tie(b)))
-        }),
     }
 }

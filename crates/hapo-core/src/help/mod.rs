@@ -1,26 +1,20 @@
-//! Help: what enters a group, and what is sampled for it.
-//!
-//! A help is one of five: the teacher's whole trajectory ([`Help::trace`]), a rollout behind a prefix of it, rollouts
-//! under hints, the prompt's own earlier successes, or distillation from a second model. A method is a gate, a help
-//! and terms; HAPO's gate puts the help of [`INJECTIONS`] that a recipe names in the place of the method's own. The
-//! price of plain functions is that a help prints as its requirements alone.
+//! Help: what enters a group, and what is sampled for it. A help is one of five: the teacher's whole trajectory
+//! ([`Help::trace`]), a rollout behind a prefix of it, rollouts under hints, the prompt's own earlier successes, or
+//! distillation from a second model. A method is a gate, a help and terms; HAPO's gate puts the help of [`INJECTIONS`]
+//! that a recipe names in the place of the method's own. Being functions, a help prints as its requirements alone.
 
 mod candidate;
-mod hint;
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::credit::{Credit, Ratio, StepContext, Term};
-use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::growth::{GroupSoFar, Growth, Needs, Prefix};
-use crate::memory::Memory;
-use crate::rollout::{Step, StoredTrace};
-use crate::scores::Scores;
+use crate::{
+    Context, Credit, GroupSoFar, Growth, Intervention, Member, Memory, MixedGroup, Needs,
+    PolicyMember, Prefix, Ratio, ScoredGroup, Scores, Step, StepContext, StoredTrace, Term,
+};
 
 pub(crate) use candidate::injecting;
 pub use candidate::{Candidate, Slot, TeacherPick, apply_gate, rollouts_to_sample};
-pub(crate) use hint::{Hints, hints};
 
 /// The next part of a group (D35).
 pub type Grow = dyn Fn(&GroupSoFar<'_>) -> Growth + Send + Sync;
@@ -96,13 +90,11 @@ impl Help {
     }
 
     /// The same with parts of its own.
-    #[must_use]
     pub fn growing(self, grow: impl Fn(&GroupSoFar<'_>) -> Growth + Send + Sync + 'static) -> Self {
         Self { grow: Arc::new(grow), ..self }
     }
 
     /// The same with another group to train on.
-    #[must_use]
     pub fn mixing(
         self,
         mix: impl Fn(ScoredGroup, &Candidate<'_>, bool) -> MixedGroup + Send + Sync + 'static,
@@ -111,7 +103,6 @@ impl Help {
     }
 
     /// The same with another group to train on where the gate is open.
-    #[must_use]
     pub fn entering(
         self,
         enter: impl Fn(ScoredGroup, &Candidate<'_>) -> MixedGroup + Send + Sync + 'static,
@@ -122,7 +113,6 @@ impl Help {
     }
 
     /// The same with a memory (D39).
-    #[must_use]
     pub fn remembering(
         self,
         remember: impl Fn(Memory, &[MixedGroup], Step) -> Memory + Send + Sync + 'static,
@@ -193,7 +183,7 @@ pub const INJECTIONS: &[Injection] = &[
     Injection {
         name: "hint",
         summary: "a rollout that succeeds under a hint, trained on behind the plain prompt",
-        help: hint::at_gate,
+        help: hint,
     },
     Injection {
         name: "distill",
@@ -273,4 +263,64 @@ fn let_help_in(mut group: ScoredGroup, offer: &Candidate<'_>) -> MixedGroup {
     let mixed = group.unchanged(intervention).discarding(|member| !is_helped(member));
     let Some(member) = success else { return mixed };
     mixed.with(|replaced| Member::Helped { member, replaced }, slot)
+}
+
+/// How rollouts under hints are sampled: under each hint of the prompt, the weakest first, until one succeeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hints {
+    /// Whether whole groups are sampled, of which the last is trained on, or single rollouts until one joins the group.
+    pub(crate) whole: bool,
+    /// Steps after which groups without a success are helped; none where the gate decides.
+    pub(crate) after: Option<u64>,
+    /// Whether they are trained on behind the plain prompt, their ratio taken to the weights at the start of the step.
+    pub(crate) plain: bool,
+}
+
+impl Hints {
+    fn help(self, group: &ScoredGroup, step: Step, is_open: bool) -> bool {
+        self.after.map_or(is_open, |after| group.all_fail() && step.0 > after)
+    }
+}
+
+/// Rollouts under hints.
+pub(crate) fn hints(hints: Hints) -> Help {
+    let needs = Needs { parts: 1 + Context::MOST_HINTS, hints: true, ..Needs::ROLLOUTS };
+    let grow = move |group: &GroupSoFar<'_>| {
+        let Some(level) = group.part.checked_sub(1) else { return Growth::once(group) };
+        let is_open = hints.help(group.group, group.at.step, group.is_open);
+        if level >= group.hints.min(Context::MOST_HINTS) || !is_open || help_succeeded(group) {
+            return Growth::Complete;
+        }
+        Growth::under(if hints.whole { group.size } else { 1 }, Context::Hint(level))
+    };
+    let help = Help::needing(needs).growing(grow).mixing(move |group, offer, is_open| {
+        if hints.whole {
+            last_group(group)
+        } else if hints.help(&group, offer.slot.step, is_open) {
+            let_help_in(group, offer)
+        } else {
+            group.unchanged(Intervention::GateClosed)
+        }
+    });
+    if hints.plain {
+        return Help { trained_behind: TrainPrompt::Plain, ratio: Ratio::Rescored, ..help };
+    }
+    help
+}
+
+/// A rollout under the weakest hint with which it succeeds. It is trained on behind the plain prompt, so that the policy
+/// learns to do without, with a ratio of 1: what was recorded under the hint is no probability of the plain prompt.
+fn hint() -> Help {
+    Help { ratio: Ratio::One, ..hints(Hints { whole: false, after: None, plain: true }) }
+}
+
+/// The last of the groups of a prompt; the others are thrown away.
+fn last_group(group: ScoredGroup) -> MixedGroup {
+    let last = group.members().iter().map(|member| member.rollout.part).max().unwrap_or(0);
+    let intervention = match (last, group.all_successes()) {
+        (0, _) => Intervention::GateClosed,
+        (_, 0) => Intervention::HelpFailed,
+        _ => Intervention::Injected,
+    };
+    group.unchanged(intervention).discarding(|member| member.rollout.part == last)
 }

@@ -1,13 +1,10 @@
-//! The correction of rollouts of an engine that is not ours (D41).
-//!
-//! Such an engine samples from another distribution than the one that is trained, at equal weights: kernels and number
-//! formats differ. The ratio's `π_old` is then the trainer's own forward pass, and `w = π_old/π_sampler` is a factor of
-//! each token's surrogate without a gradient.
+//! The correction of rollouts of an engine that is not ours (D41). Such an engine samples from another distribution
+//! than the one that is trained, at equal weights: kernels and number formats differ. The ratio's `π_old` is then the
+//! trainer's own forward pass, and `w = π_old/π_sampler` is a factor of each token's surrogate without a gradient.
 
 use serde::{Deserialize, Serialize};
 
-use crate::credit::Span;
-use crate::rollout::Rollout;
+use crate::{Rollout, Span};
 
 /// How w is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,10 +39,7 @@ pub struct Correction {
 }
 
 impl Correction {
-    /// w of each token of a response: 0 where it is masked, and nowhere else.
-    ///
-    /// # Panics
-    /// When the slices differ in length.
+    /// w of each token of a response: 0 where it is masked, and nowhere else. The slices have one length.
     pub fn weights(self, old_log_probs: &[f32], sampler_log_probs: &[f32]) -> Vec<f32> {
         let mut log_ratios = gaps(old_log_probs, sampler_log_probs);
         if !self.kind.is_by_token() {

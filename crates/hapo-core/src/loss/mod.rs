@@ -1,9 +1,7 @@
-//! The loss on the tokens of one span: Eq. 3 for the policy's, Eq. 11 for the teacher's.
-//!
-//! The loss is the negative objective over a divisor that is global over the optimiser step (D16). Derivatives
-//! by log-probabilities and entropies are written beside the values, so that a trainer multiplies them into its
-//! backward pass and needs no other gradient. The price is that a term which is not a function of these numbers
-//! has no place here.
+//! The loss on the tokens of one span: Eq. 3 for the policy's, Eq. 11 for the teacher's. The loss is the negative
+//! objective over a divisor that is global over the optimiser step (D16). Derivatives by log-probabilities and
+//! entropies are written beside the values, so that a trainer multiplies them into its backward pass and needs no other
+//! gradient. The price is that a term which is not a function of these numbers has no place here.
 
 mod correction;
 mod normaliser;
@@ -90,8 +88,7 @@ impl Loss {
         }
     }
 
-    /// The divisors of an optimiser step over sequences of these response lengths and spans, without masked tokens
-    /// (D41).
+    /// The divisors of an optimiser step over sequences of these lengths and spans, without masked tokens (D41).
     pub fn divisors<'a>(
         &self,
         sequences: impl Iterator<Item = (usize, &'a [Span])> + Clone,
@@ -110,11 +107,9 @@ impl Loss {
             spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
         };
         let teacher = sequences.map(|it| taught(it.1));
-        Divisors {
-            policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
-            teacher: Some(Normaliser::TOKEN_MEAN.divisor(teacher)),
-            tokens,
-        }
+        let policy = self.normaliser.divisor(policy.filter(|it| *it > 0));
+        let teacher = Some(Normaliser::TOKEN_MEAN.divisor(teacher));
+        Divisors { policy, teacher, tokens }
     }
 
     /// The tokens of a sequence that the normaliser counts: those that are not masked, and where the teacher's term has a
@@ -154,8 +149,7 @@ pub enum ImportanceRatioLevel {
 pub struct SpanTokens<'a> {
     /// log π: at the sampling temperature for the policy's tokens, at 1 for the teacher's (D25).
     pub log_probs: &'a [f32],
-    /// The log-probabilities that the span's ratio is taken to (D19), unless it is [`Ratio::One`]; empty for the
-    /// teacher's tokens.
+    /// Those that the span's ratio is taken to (D19), unless it is [`Ratio::One`]; empty for the teacher's tokens.
     pub old_log_probs: &'a [f32],
     /// log `π_ref` at the sampling temperature; empty where no KL is taken.
     pub reference: &'a [f32],
@@ -189,10 +183,7 @@ impl SpanTerms {
 impl Loss {
     /// `L = −(Σ term + entropy_coef·Σ H − coef·Σ k) / divisor` on one span (Eq. 3, Eq. 11, D17, D18); with
     /// [`EntropyOver::Response`] the bonus has its own divisor. Writes the derivative of the loss by each
-    /// log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
-    ///
-    /// # Panics
-    /// When the slices differ in length.
+    /// log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`]. All slices have one length.
     pub fn span(
         &self,
         span: &Span,

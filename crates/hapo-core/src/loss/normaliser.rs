@@ -1,12 +1,9 @@
-//! How the sum over tokens becomes a mean.
-//!
-//! The price of a divisor that is global over the optimiser step is that lengths must be known before anything
-//! is run.
+//! How the sum over tokens becomes a mean. The price of a divisor that is global over the optimiser step is that
+//! lengths must be known before anything is run.
 
 use serde::{Deserialize, Serialize};
 
-/// What the sum over tokens is divided by. It is global over the optimiser step (D16), so the loss does not depend on how a
-/// batch is cut.
+/// What the sum over tokens is divided by, over the whole optimiser step (D16): no cut of a batch changes the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Normaliser {
     /// Which divisor.

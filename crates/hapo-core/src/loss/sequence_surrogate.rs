@@ -1,17 +1,12 @@
-//! GSPO's clipped surrogate: one importance ratio for a whole response.
-//!
-//! s = exp(mean over tokens of (log π − log `π_old`)) ("Group Sequence Policy Optimization", Eq. 6–7,
-//! <https://arxiv.org/abs/2507.18071>). The sum over a response's tokens is |y|·min(s·A, clip(s)·A), so
-//! that the normaliser means the same as for the token-level ratio; with the mean over sequences it is
-//! GSPO's own objective. Its trust region is far narrower than a token's: 3e-4 and 4e-4 in the paper.
+//! GSPO's clipped surrogate: one importance ratio for a whole response. s = exp(mean over tokens of (log π − log
+//! `π_old`)) ("Group Sequence Policy Optimization", Eq. 6–7, <https://arxiv.org/abs/2507.18071>). The sum over a
+//! response's tokens is |y|·min(s·A, clip(s)·A), so that the normaliser means the same as for the token-level ratio;
+//! with the mean over sequences it is GSPO's own objective. The paper's trust region is far narrower: 3e-4 and 4e-4.
 
 use super::{Bound, SpanTerms};
 
 /// `L = −|y|·min(s·A, clip(s, 1 − ε_low, 1 + ε_high)·A) / divisor`: as [`token_surrogate`](super::token_surrogate), with
-/// the ratio of the sequence.
-///
-/// # Panics
-/// When the slices differ in length.
+/// the ratio of the sequence. The slices have one length.
 pub fn sequence_surrogate(
     log_probs: &[f32],
     old_log_probs: &[f32],

@@ -25,11 +25,8 @@ pub struct Bound {
 /// `L = −Σ min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A) / divisor` with r = exp(log π − log `π_old`) of each token, both
 /// at the sampling temperature (Eq. 3, D25).
 ///
-/// Writes d L / d log π of each token: −r·A / divisor where the unclipped branch is the smaller one, 0 where
-/// the clipped one is.
-///
-/// # Panics
-/// When the slices differ in length: all come from the same rollout.
+/// Writes d L / d log π of each token: −r·A / divisor where the unclipped branch is the smaller one, 0 where the
+/// clipped one is. The slices have one length.
 pub fn token_surrogate(
     log_probs: &[f32],
     old_log_probs: &[f32],

@@ -1,15 +1,10 @@
 use super::{Method, MethodSettings, TeacherRule};
-use crate::credit::{Credit, PolicyAndTeacher, StepContext};
-use crate::gate::{
-    GATES, Gate, GateRule, GateSettings, GroupStats, Round, Schedule, SlotRule, SuccessLimit,
-    check_slot_rule,
+use crate::{
+    Candidate, Credit, GATES, Gate, GateRule, GateSettings, GroupStats, Help, INJECTIONS,
+    Injection, Member, Memory, MixedGroup, PolicyAndTeacher, Refusal, Round, Schedule, ScoredGroup,
+    Scores, Slot, SlotRule, Step, StepContext, SuccessLimit, TrainPrompt, check_slot_rule,
+    expected,
 };
-use crate::group::{Member, MixedGroup, ScoredGroup};
-use crate::help::{Candidate, Help, INJECTIONS, Injection, Slot, TrainPrompt};
-use crate::memory::Memory;
-use crate::refusal::{Refusal, expected};
-use crate::rollout::Step;
-use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
 /// own, or that of Hindsight-Anchored Policy Optimization, which wraps any method with a teacher's term: the gate
@@ -169,7 +164,6 @@ impl Gated {
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).
-    #[must_use]
     pub fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
         let mut memory = (self.help.remember)(before, step, at);
         if self.rule.remembers {

@@ -1,10 +1,7 @@
-//! Methods: a gate, a help and terms each.
-//!
-//! The gate ([`Plan`], or HAPO's) decides when something enters a group, the help ([`Help`]) what enters, the terms
-//! what each span of tokens is worth; [`Gated`] puts the three together. The price of knowing no tensor is that the
-//! trainer carries log-probabilities to the host's memory and derivatives back, a few bytes per token.
-//!
-//! A method is one file in this folder, a row with the keys of its own table, and one line in [`METHODS`].
+//! Methods: a gate, a help and terms each. The gate ([`Plan`], or HAPO's) decides when something enters a group, the
+//! help ([`Help`]) what enters, the terms what each span of tokens is worth; [`Gated`] puts the three together. The
+//! price of knowing no tensor is that the trainer carries log-probabilities to the host's memory and derivatives back,
+//! a few bytes per token. A method is one file here, a row with the keys of its own table, and one line in [`METHODS`].
 
 /// A method's own table: its keys, each with its published value.
 macro_rules! own {
@@ -60,18 +57,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::advantage::AdvantageRule;
-use crate::credit::{Credit, PolicyAndTeacher, StepContext};
-use crate::gate::{Gate, SlotRule};
-use crate::group::MixedGroup;
-use crate::growth::Needs;
-use crate::help::{Help, TeacherPick, Terms};
-use crate::memory::Memory;
-use crate::operators::Operator;
-use crate::refusal::{Refusal, expected};
-use crate::rollout::Context;
-use crate::scores::Scores;
-use crate::teacher_weight::TeacherWeight;
+use crate::{
+    AdvantageRule, Context, Credit, Gate, Help, Memory, MixedGroup, Needs, Operator,
+    PolicyAndTeacher, Refusal, Scores, SlotRule, StepContext, TeacherPick, TeacherWeight, Terms,
+    expected,
+};
 
 pub use gated::{Gated, HapoGate};
 pub use sft::demonstration;
@@ -192,12 +182,8 @@ impl Plan {
     };
 
     /// The teacher in slot 0 of every group (D8), unless `[hapo]` decides.
-    pub const TEACHER_SLOT: Self = Self {
-        gate: Gate::Always,
-        slot: SlotRule::Fixed,
-        can_be_gated: true,
-        teacher_apart: false,
-    };
+    pub const TEACHER_SLOT: Self =
+        Self { gate: Gate::Always, slot: SlotRule::Fixed, can_be_gated: true, ..Self::ON_POLICY };
 }
 
 /// The teacher's term of a method: a recipe's `[teacher]`.
@@ -233,12 +219,8 @@ fn probability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
 impl MethodSettings {
     /// The two terms with these settings and the method's operator.
     fn with(&self, operator: &'static Operator) -> PolicyAndTeacher {
-        PolicyAndTeacher {
-            advantage: self.advantage,
-            weight: self.teacher.weight,
-            operator,
-            d: self.teacher.d,
-        }
+        let TeacherRule { weight, d, .. } = self.teacher;
+        PolicyAndTeacher { advantage: self.advantage, weight, operator, d }
     }
 }
 

@@ -64,11 +64,11 @@ enum Prefixes {
 fn grow(group: &GroupSoFar<'_>) -> Growth {
     match (MICRO_GROUPS.get(group.part), group.teacher()) {
         (Some(part), Some(teacher)) => {
-            let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
+            let prefix = part.prefix(group.group.all_successes(), teacher, group.ends_paragraph);
             Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
         }
         (Some(part), None) => Growth::behind(part.rollouts, Prefix::None),
-        (None, Some(_)) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
+        (None, Some(_)) if group.group.all_successes() < WHOLE_TEACHER_BELOW => Growth::Complete,
         (None, _) if group.part == MICRO_GROUPS.len() => Growth::behind(1, Prefix::None),
         (None, _) => Growth::Complete,
     }

@@ -76,12 +76,9 @@ impl Comparison<'_> {
             return false;
         }
         let mut free: Vec<&Expr> = answer.iter().collect();
-        gold.iter().all(|it| match free.iter().position(|other| self.equal(it, other)) {
-            Some(at) => {
-                free.swap_remove(at);
-                true
-            }
-            None => false,
+        gold.iter().all(|it| {
+            let found = free.iter().position(|other| self.equal(it, other));
+            found.map(|at| free.swap_remove(at)).is_some()
         })
     }
 }

@@ -1,11 +1,9 @@
-//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals.
-//!
-//! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
-//! there and takes no relation for an interval.
+//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals. Used where an answer was
+//! looked for, and never with Math-Verify's own extraction, which reads a list of two relations there and takes no
+//! relation for an interval.
 
 use super::reals::{intersection, merged, same_pieces};
-use super::relations::proportional;
-use super::solve::{Solved, same_unknown, solved, turned};
+use super::relations::{Solved, proportional, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
 use crate::expr::{Expr, Func, Interval};
@@ -18,8 +16,7 @@ const MAX_TEXT: usize = 500;
 /// Most relations of one condition.
 const MAX_PARTS: usize = 12;
 
-/// True for texts that name the same reals by conditions on the same unknown, or by a condition and a set, or are a
-/// relation and its multiple.
+/// True for texts that name the same reals, by conditions on one unknown or a set, or are a relation and its multiple.
 pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
     if gold.len().max(answer.len()) > MAX_TEXT {
         return false;
@@ -33,12 +30,8 @@ pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
 }
 
 fn is_met_by_the_same(gold: &str, answer: &str, style: Style) -> bool {
-    let Some((unknown, set)) = read(answer, style) else {
-        return false;
-    };
-    let Some((gold_unknown, gold_set)) = read(gold, style) else {
-        return false;
-    };
+    let Some((unknown, set)) = read(answer, style) else { return false };
+    let Some((gold_unknown, gold_set)) = read(gold, style) else { return false };
     let is_about = unknown.is_some() || gold_unknown.is_some() || answer.contains(';');
     is_about && same_unknown(gold_unknown, unknown).is_some() && same_pieces(&gold_set, &set)
 }
@@ -54,9 +47,7 @@ fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
     let difference = |(a, b): (Expr, Expr)| a.plus(b.negated());
     let is_solved = solved(&Expr::Rel(op, a.clone())).is_some();
     let (a, b) = (difference(*a), difference(*b));
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    plain_symbols(&a, &mut ours);
-    plain_symbols(&b, &mut theirs);
+    let (ours, theirs) = (plain_symbols(&a), plain_symbols(&b));
     let are_same = ours.len() == theirs.len() && ours.iter().all(|it| theirs.contains(it));
     if is_solved || ours.is_empty() || ours.len() > 8 || !are_same {
         return false;
@@ -95,7 +86,7 @@ fn read(text: &str, style: Style) -> Option<Solved> {
         let relation = meaning(part, style)?;
         let (about, set) = solved(&relation)?;
         // z is a complex number, and |z| its size.
-        let is_z = matches!(&about, Some(Expr::Sym { name, .. }) if &**name == "z");
+        let is_z = about.as_ref().and_then(Expr::symbol) == Some("z");
         if is_z && relation.any(&mut |it| matches!(it, Expr::Call(Func::Abs, _))) {
             return None;
         }
@@ -231,9 +222,7 @@ fn parts(text: &str) -> Vec<(Joint, String)> {
 pub(crate) fn are_joined_otherwise(gold: (&Expr, &str), answer: (&Expr, &str)) -> bool {
     let joints = |(value, text): (&Expr, &str)| {
         let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
-        let Expr::Set(items) = value else {
-            return None;
-        };
+        let Expr::Set(items) = value else { return None };
         let marked = items.iter().any(is_inequality).then(|| marked(text))?;
         Some((marked.contains(OR), marked.contains(AND)))
     };

@@ -1,13 +1,11 @@
-//! The comparison of two readings: numbers, formulas, relations, sets, tuples, intervals, matrices.
-//!
-//! The order of the questions is that of Math-Verify 0.9.0's `sympy_expr_eq`, because it decides which of two
-//! differently shaped answers meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
+//! The comparison of two readings: numbers, formulas, relations, sets, tuples, intervals, matrices. The order of the
+//! questions is that of Math-Verify 0.9.0's `sympy_expr_eq`, because it decides which of two differently shaped answers
+//! meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
 
 mod collections;
 mod conditions;
 mod reals;
 mod relations;
-mod solve;
 mod symbols;
 mod values;
 
@@ -15,7 +13,7 @@ use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
 pub(crate) use conditions::{are_joined_otherwise, is_list_for_inequality, same_condition};
-use solve::as_set;
+use relations::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit, without_case};
 
 /// Most pairs of elements that one comparison looks at.
@@ -54,9 +52,7 @@ impl<'a> Comparison<'a> {
 
     /// True if `answer` means `gold`.
     pub(crate) fn equal(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        let Some(left) = self.pairs_left.checked_sub(1) else {
-            return false;
-        };
+        let Some(left) = self.pairs_left.checked_sub(1) else { return false };
         self.pairs_left = left;
         if let (Expr::Num(a), Expr::Num(b)) = (gold, answer) {
             return self.because(a == b, "equal numbers");

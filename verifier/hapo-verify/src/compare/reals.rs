@@ -78,21 +78,16 @@ pub(super) fn merged(mut all: Vec<Interval>) -> Option<Vec<Interval>> {
 
 pub(super) fn complement(set: &[Interval]) -> Option<Vec<Interval>> {
     let mut out = Vec::with_capacity(set.len() + 1);
-    let (mut start, mut open) = (Expr::NegInfinity, true);
+    let (mut start, mut left_open) = (Expr::NegInfinity, true);
     for it in set {
-        let before = Interval {
-            start: start.clone(),
-            end: it.start.clone(),
-            left_open: open,
-            right_open: !it.left_open,
-        };
+        let before =
+            Interval { start, end: it.start.clone(), left_open, right_open: !it.left_open };
         if is_inhabited(&before)? {
             out.push(before);
         }
-        start = it.end.clone();
-        open = !it.right_open;
+        (start, left_open) = (it.end.clone(), !it.right_open);
     }
-    let last = Interval { start, end: Expr::Infinity, left_open: open, right_open: true };
+    let last = Interval { start, end: Expr::Infinity, left_open, right_open: true };
     if is_inhabited(&last)? {
         out.push(last);
     }

@@ -3,24 +3,21 @@
 use crate::expr::{Expr, Func};
 use std::collections::BTreeMap;
 
-/// Adds to `out` the symbols of `e` that it does not have yet, in the order of their first use.
-pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
-    if matches!(e, Expr::Sym { .. }) {
-        if !out.contains(e) {
-            out.push(e.clone());
+/// The symbols of `e`, in the order of their first use.
+pub(super) fn plain_symbols(e: &Expr) -> Vec<Expr> {
+    let mut found: Vec<Expr> = Vec::new();
+    e.any(&mut |it| {
+        if it.symbol().is_some() && !found.contains(it) {
+            found.push(it.clone());
         }
-        return;
-    }
-    for it in e.children() {
-        plain_symbols(it, out);
-    }
+        false
+    });
+    found
 }
 
 /// `answer` with its symbols renamed to those of `gold` in order, where there are as many.
 pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    plain_symbols(gold, &mut ours);
-    plain_symbols(answer, &mut theirs);
+    let (ours, theirs) = (plain_symbols(gold), plain_symbols(answer));
     if ours.len() != theirs.len() || ours.is_empty() {
         return answer.clone();
     }
@@ -56,8 +53,7 @@ const GREEK: [&str; 11] = [
     "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega",
 ];
 
-/// The answers with their letters in lower case, unless one of them has a letter in both cases: `R` and `r` may be two
-/// radii or one.
+/// The answers in lower case, unless one of them has a letter in both cases: `R` and `r` may be two radii or one.
 pub(crate) fn without_case<const N: usize>(answers: [&Expr; N]) -> [Expr; N] {
     let tells_apart = |e: &&Expr| {
         let mut spelled: BTreeMap<String, String> = BTreeMap::new();
@@ -65,20 +61,13 @@ pub(crate) fn without_case<const N: usize>(answers: [&Expr; N]) -> [Expr; N] {
             let first = spelled.entry(name.to_lowercase()).or_insert_with(|| name.to_owned());
             first != name
         };
-        e.any(&mut |it| name(it).is_some_and(&mut is_other))
+        e.any(&mut |it| it.symbol().is_some_and(&mut is_other))
     };
-    let is_cased = |e: &&Expr| e.any(&mut |it| name(it).is_some_and(has_case));
+    let is_cased = |e: &&Expr| e.any(&mut |it| it.symbol().is_some_and(has_case));
     if !answers.iter().any(is_cased) || answers.iter().any(tells_apart) {
         return answers.map(Expr::clone);
     }
     answers.map(lowered)
-}
-
-fn name(e: &Expr) -> Option<&str> {
-    match e {
-        Expr::Sym { name, .. } => Some(name),
-        _ => None,
-    }
 }
 
 fn has_case(name: &str) -> bool {
@@ -96,10 +85,7 @@ fn lowered(e: &Expr) -> Expr {
 
 /// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.
 pub(crate) fn with_imaginary_unit(e: &Expr) -> Option<Expr> {
-    let mut symbols = Vec::new();
-    plain_symbols(e, &mut symbols);
-    let [only] = symbols.as_slice() else {
-        return None;
-    };
-    matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| e.substituted(only, &Expr::I))
+    let symbols = plain_symbols(e);
+    let [only] = symbols.as_slice() else { return None };
+    (only.symbol() == Some("i")).then(|| e.substituted(only, &Expr::I))
 }

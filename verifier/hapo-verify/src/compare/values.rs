@@ -14,10 +14,9 @@ impl Comparison<'_> {
         if let (Expr::Matrix { cols, cells }, Expr::Matrix { cols: other, cells: theirs }) =
             (gold, answer)
         {
-            if cols != other || cells.len() != theirs.len() {
-                return false;
-            }
-            return cells.iter().zip(theirs).all(|(a, b)| self.values(a, b));
+            return cols == other
+                && cells.len() == theirs.len()
+                && cells.iter().zip(theirs).all(|(a, b)| self.values(a, b));
         }
         if self.pairs_left == 0 {
             return false;
@@ -27,10 +26,7 @@ impl Comparison<'_> {
         if holds_matrix(gold) && holds_matrix(answer) {
             return match (gold.as_matrix(), answer.as_matrix()) {
                 (Some(a), Some(b)) if &a != gold || &b != answer => self.values(&a, &b),
-                _ => {
-                    let decision = numeric::same_value(gold, answer);
-                    self.decided(decision)
-                }
+                _ => self.decided(numeric::same_value(gold, answer)),
             };
         }
         let atomic = |it: &Expr| matches!(bare(it), Expr::Num(_) | Expr::Float(_));
@@ -50,12 +46,10 @@ impl Comparison<'_> {
         if gold.has_float() || answer.has_float() {
             return self.inexact(gold, answer);
         }
-        let decision = numeric::same_value(gold, answer);
-        self.decided(decision)
+        self.decided(numeric::same_value(gold, answer))
     }
 
-    /// A literal decimal against a number: both to the same number of decimals. Not for integers: there 7.0000001 is
-    /// not 7.
+    /// A literal decimal against a number: both to the same decimals. Not for integers: there 7.0000001 is not 7.
     fn rounded_equal(&self, gold: &Expr, answer: &Expr) -> bool {
         if is_exact_integer(gold) || is_exact_integer(answer) {
             return false;
@@ -138,19 +132,14 @@ impl Comparison<'_> {
                 return self.because(near, "equal in double arithmetic");
             }
         }
-        let decision = numeric::same_value(gold, answer);
-        self.decided(decision)
+        self.decided(numeric::same_value(gold, answer))
     }
 
     pub(super) fn symbols(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        let name = |it: &Expr| match it {
-            Expr::Sym { name, .. } => Some(name.to_string()),
-            _ => None,
-        };
-        let same = match (name(gold), name(answer)) {
+        let same = match (gold.symbol(), answer.symbol()) {
             (Some(a), Some(b)) => a == b,
-            (Some(a), None) => same_letters(&a, answer) || is_written(answer, &a),
-            (None, Some(b)) => same_letters(&b, gold) || is_written(gold, &b),
+            (Some(a), None) => same_letters(a, answer) || is_written(answer, a),
+            (None, Some(b)) => same_letters(b, gold) || is_written(gold, b),
             (None, None) => false,
         };
         self.because(same, "the same symbol")
@@ -195,9 +184,8 @@ fn same_letters(name: &str, product: &Expr) -> bool {
         Expr::E => name == "e",
         Expr::Mul(factors) => {
             let letters = factors.iter().map(|it| match it {
-                Expr::Sym { name, .. } => Some(&**name),
                 Expr::E => Some("e"),
-                _ => None,
+                it => it.symbol(),
             });
             letters.collect::<Option<String>>().is_some_and(|it| it == name)
         }

@@ -8,10 +8,6 @@ pub(super) struct Anchors {
     finals: Vec<usize>,
 }
 
-const ANSWER: &[u8] = b"answer";
-
-const FINAL: &[u8] = b"final ";
-
 impl Anchors {
     pub(super) fn of(text: &str) -> Anchors {
         let bytes = text.as_bytes();
@@ -21,12 +17,13 @@ impl Anchors {
         while let Some(next) = bytes[at..].iter().position(|b| *b | 32 == b'w') {
             let w = at + next;
             at = w + 1;
-            if w < 3 || bytes.len() < w + 3 || !bytes[w - 3..w + 3].eq_ignore_ascii_case(ANSWER) {
+            if w < 3 || bytes.len() < w + 3 || !bytes[w - 3..w + 3].eq_ignore_ascii_case(b"answer")
+            {
                 continue;
             }
             let start = w - 3;
             it.answers.push(start);
-            if start >= 6 && bytes[start - 6..start].eq_ignore_ascii_case(FINAL) {
+            if start >= 6 && bytes[start - 6..start].eq_ignore_ascii_case(b"final ") {
                 it.finals.push(start - 6);
             }
         }
@@ -124,8 +121,7 @@ impl Anchors {
         })
     }
 
-    /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another
-    /// equals sign.
+    /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another.
     pub(super) fn near_expression(&self, scan: &Scan<'_>, colon: bool) -> Vec<Candidate> {
         let text = scan.text;
         let mut tried = 0_usize;

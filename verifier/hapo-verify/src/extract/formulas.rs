@@ -1,8 +1,7 @@
 //! Boxes, and formulas in LaTeX delimiters.
 
 use super::anchors::last_char_start;
-use super::finders::Finders;
-use super::{Candidate, Context, Formula, Found, Scan};
+use super::{Candidate, Context, Finders, Formula, Found, Scan};
 use crate::cursor::Cursor;
 use crate::normalise::{content_of, last_command};
 use crate::work;
@@ -11,9 +10,7 @@ use std::ops::Range;
 impl<'a> Scan<'a> {
     /// Boxes: in delimiters, and bare.
     pub(super) fn boxes(&self, out: &mut Vec<Candidate>) {
-        let Some(first) = self.text.find("\\boxed{") else {
-            return;
-        };
+        let Some(first) = self.text.find("\\boxed{") else { return };
         self.all_formulas(Context::Boxed, out);
         if let Some(last) = self.text.rfind('}')
             && last > first + 7
@@ -42,25 +39,15 @@ impl<'a> Scan<'a> {
             };
             // A bracket needs the white space before it; a minus sign belongs to a fraction.
             let here = at + next;
-            let start = match self.bytes[here] {
-                b'[' => match self.text[..here].chars().next_back() {
-                    Some(c) if c.is_whitespace() && here - c.len_utf8() >= at => {
-                        here - c.len_utf8()
-                    }
-                    _ => {
-                        at = here + 1;
-                        continue;
-                    }
-                },
-                _ => here,
+            let start = if self.bytes[here] == b'[' {
+                let space = self.text[..here].chars().next_back().filter(|c| c.is_whitespace());
+                space.map(|c| here - c.len_utf8()).filter(|start| *start >= at)
+            } else {
+                Some(here)
             };
-            match self.formulas(start, context, &mut finders) {
-                Some(it) => {
-                    at = it.end;
-                    out.push(it);
-                }
-                None => at = here + 1,
-            }
+            let found = start.and_then(|start| self.formulas(start, context, &mut finders));
+            at = found.as_ref().map_or(here + 1, |it| it.end);
+            out.extend(found);
         }
     }
 
@@ -85,9 +72,7 @@ impl<'a> Scan<'a> {
             let mut next = end + self.spaces(end);
             let rest = &self.text[next..];
             let joints = [",and", "and", ",or", "or", ","];
-            let Some(joint) = joints.iter().find(|it| rest.starts_with(**it)) else {
-                break;
-            };
+            let Some(joint) = joints.iter().find(|it| rest.starts_with(**it)) else { break };
             next += joint.len();
             next += self.spaces(next);
             // White space may be the delimiter's own.

@@ -1,19 +1,15 @@
-//! Finds the candidates for the final answer in a completion, best first.
-//!
-//! The priorities and the shape of each candidate follow Math-Verify 0.9.0: an answer that announces itself beats a
-//! box, a box beats an "answer", that beats any formula or number; among equals the one that ends last, then the
-//! longest. The scanners are written by hand so that each is linear in the text: whatever must be looked for ahead
-//! (a closing delimiter, the end of a run) is found once and remembered.
+//! Finds the candidates for the final answer in a completion, best first. The priorities and the shape of each
+//! candidate follow Math-Verify 0.9.0: an answer that announces itself beats a box, a box beats an "answer", that beats
+//! any formula or number; among equals the one that ends last, then the longest. The scanners are linear in the text:
+//! whatever must be looked for ahead (a closing delimiter, the end of a run) is found once and remembered.
 
 mod anchors;
-mod finders;
 mod formulas;
 mod numbers;
-mod strings;
 
 use crate::normalise::CleanUp;
+use crate::work;
 use anchors::Anchors;
-use finders::Finders;
 use numbers::Run;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -210,6 +206,52 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Literal strings, such as the letters of a multiple choice.
+    fn strings(
+        &self,
+        anchors: &Anchors,
+        strings: &[String],
+        priority: u32,
+        out: &mut Vec<Candidate>,
+    ) {
+        let word_at = |at: usize| {
+            let rest = self.text.get(at..)?;
+            let found = strings.iter().find(|it| rest.starts_with(it.as_str()))?;
+            Some(at..at + found.len())
+        };
+        let whole = |at: usize| {
+            let start = self
+                .after_prefix(at)
+                .filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
+            let word = word_at(start)?;
+            let end = self.suffix(word.end, ".,:")?;
+            Some(Candidate { start: at, end, found: Found::Word(word) })
+        };
+        let bare = |at: usize| {
+            let word = word_at(at)?;
+            Some(Candidate { start: at, end: word.end, found: Found::Word(word) })
+        };
+        match priority {
+            0 => anchors.announced(self.text, out, bare),
+            50 => anchors
+                .final_is(self.text, out, Dots::StopAtNewlines, |at| bare(self.after_spaces(at))),
+            100 | 200 => {
+                let dots = Dots::StopAtNewlines;
+                out.extend(anchors.near(self.text, priority == 100, 50, dots, whole));
+            }
+            250 => {
+                let start = if self.text.starts_with("**") { 2 } else { 0 };
+                if let Some(word) = word_at(start)
+                    && let Some(end) = self.suffix(word.end, ".,:")
+                {
+                    out.push(Candidate { start: 0, end, found: Found::Word(word) });
+                }
+            }
+            300 => self.each_start(out, whole),
+            _ => {}
+        }
+    }
+
     fn after_spaces(&self, at: usize) -> usize {
         self.text.len() - self.text[at..].trim_start().len()
     }
@@ -220,5 +262,75 @@ impl<'a> Scan<'a> {
 
     fn before(&self, at: usize) -> Option<u8> {
         at.checked_sub(1).and_then(|it| self.byte(it))
+    }
+}
+
+/// Remembers where a needle is next found, so that asking at increasing positions costs one pass in all.
+struct Next<'a> {
+    text: &'a [u8],
+    needle: &'static [u8],
+    from: usize,
+    at: usize,
+}
+
+impl<'a> Next<'a> {
+    fn new(text: &'a [u8], needle: &'static [u8]) -> Next<'a> {
+        Next { text, needle, from: usize::MAX, at: 0 }
+    }
+
+    /// The first occurrence at or after `from`; the length if there is none.
+    fn after(&mut self, from: usize) -> usize {
+        let known = self.at;
+        let found = self.found_after(from);
+        work::count(if found == known { 1 } else { found.saturating_sub(from) });
+        found
+    }
+
+    fn found_after(&mut self, from: usize) -> usize {
+        if self.from != usize::MAX && from <= self.at {
+            if self.from <= from {
+                return self.at;
+            }
+            // A step back: only what is before the known stretch is new.
+            let end = (self.from + self.needle.len() - 1).min(self.text.len());
+            let found = self.position(from, end);
+            self.from = from;
+            self.at = found.unwrap_or(self.at);
+            return self.at;
+        }
+        self.from = from.min(self.text.len());
+        self.at = self.position(self.from, self.text.len()).unwrap_or(self.text.len());
+        self.at
+    }
+
+    fn position(&self, from: usize, end: usize) -> Option<usize> {
+        let last = (end + 1).checked_sub(self.needle.len())?;
+        let mut at = from;
+        while at < last {
+            at += self.text[at..last].iter().position(|b| *b == self.needle[0])?;
+            if self.text[at..].starts_with(self.needle) {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+}
+
+struct Finders<'a> {
+    dollars: Next<'a>,
+    square: Next<'a>,
+    round: Next<'a>,
+    newline: Next<'a>,
+}
+
+impl<'a> Finders<'a> {
+    fn new(text: &'a [u8]) -> Finders<'a> {
+        Finders {
+            dollars: Next::new(text, b"$$"),
+            square: Next::new(text, b"\\]"),
+            round: Next::new(text, b"\\)"),
+            newline: Next::new(text, b"\n"),
+        }
     }
 }

@@ -25,30 +25,22 @@ impl Scan<'_> {
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
-    pub(super) fn next_start(&self, at: usize) -> Option<usize> {
+    pub(super) fn next_start(&self, mut at: usize) -> Option<usize> {
         if at == 0 && !self.bytes.is_empty() {
             return Some(0);
         }
-        let mut at = at;
         loop {
-            let found = at
-                + self
-                    .bytes
-                    .get(at..)?
-                    .iter()
-                    .position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
+            let mut rest = self.bytes.get(at..)?.iter();
+            let found = at + rest.position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
             work::count(found + 1 - at);
             let is_start = match self.bytes[found] {
                 b'=' => true,
                 b if b < 0x80 => (b as char).is_whitespace(),
                 _ => self.text.get(found..).is_some_and(|it| it.starts_with(char::is_whitespace)),
             };
-            if is_start {
-                // Of a run of white space only the last can be followed by a number.
-                let next = self.byte(found + 1);
-                if !next.is_some_and(|b| b == b' ' || b == b'\n') {
-                    return Some(found);
-                }
+            // Of a run of white space only the last can be followed by a number.
+            if is_start && !matches!(self.byte(found + 1), Some(b' ' | b'\n')) {
+                return Some(found);
             }
             at = found + 1;
         }
@@ -58,17 +50,12 @@ impl Scan<'_> {
     pub(super) fn after_prefix(&self, at: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
         let c = rest.chars().next()?;
-        let mut after = if c.is_whitespace() || c == '=' {
-            at + c.len_utf8()
-        } else if at == 0 {
-            0
-        } else {
-            return None;
+        let after = match at {
+            _ if c.is_whitespace() || c == '=' => at + c.len_utf8(),
+            0 => 0,
+            _ => return None,
         };
-        if self.text[after..].starts_with("**") {
-            after += 2;
-        }
-        Some(after)
+        Some(after + if self.text[after..].starts_with("**") { 2 } else { 0 })
     }
 
     pub(super) fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
@@ -90,8 +77,7 @@ impl Scan<'_> {
         Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..end) })
     }
 
-    /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
-    /// match may end.
+    /// The run of digits, dots, white space and operators from `start`, and its last position where a match may end.
     fn run(&self, start: usize) -> Run {
         let mut run = Run { end: self.text.len() + 1, ..Run::default() };
         // The last two operators: one that touches the end of the match does not count.
@@ -136,11 +122,8 @@ impl Scan<'_> {
             start += currency.len_utf8();
         }
         let minus = usize::from(self.byte(start) == Some(b'-'));
-        let digits = |from: usize| {
-            self.bytes
-                .get(from..)
-                .map_or(0, |it| it.iter().take_while(|b| b.is_ascii_digit()).count())
-        };
+        let count = |it: &[u8]| it.iter().take_while(|b| b.is_ascii_digit()).count();
+        let digits = |from: usize| self.bytes.get(from..).map_or(0, count);
         let whole = digits(start + minus);
         let mut integer = start..start + minus + whole;
         let mut decimal = integer.end..integer.end;
@@ -176,11 +159,8 @@ impl Scan<'_> {
         if let Some(sign) = sign {
             end = self.text.len() - rest.len() + sign.len();
         }
-        Some(Candidate {
-            start: at,
-            end,
-            found: Found::Number { integer, decimal, percent: sign.is_some() },
-        })
+        let found = Found::Number { integer, decimal, percent: sign.is_some() };
+        Some(Candidate { start: at, end, found })
     }
 }
 

@@ -1,14 +1,12 @@
-//! The grader `choice`: the letter that a completion chooses is the gold answer's.
-//!
-//! A box, an announcement (`the answer is (C)`), a conclusion (`therefore B`) or the beginning of the answer (`C Cecile`)
-//! names the letter; of several the last in the first of these ways counts. A letter after `not` is not chosen. No
-//! option's text is compared; the price is that an answer which gives the text alone is unparsable.
+//! The grader `choice`: the letter that a completion chooses is the gold answer's. A box, an announcement (`the answer
+//! is (C)`), a conclusion (`therefore B`) or the beginning of the answer (`C Cecile`) names the letter; of several the
+//! last in the first of these ways counts. A letter after `not` is not chosen. No option's text is compared; the price
+//! is that an answer which gives the text alone is unparsable.
 
-use crate::error::GoldError;
 use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold};
 use crate::meaning::lists_letters;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict};
 use std::borrow::Cow;
 
 /// The letter of a choice.
@@ -75,9 +73,7 @@ impl PreparedGold for Letter {
 impl Letter {
     fn compare(&self, chosen: Option<char>) -> Judgement {
         let gold = self.0.to_string();
-        let Some(chosen) = chosen else {
-            return Judgement::unparsable(Reason::NoAnswer, gold);
-        };
+        let Some(chosen) = chosen else { return Judgement::unparsable(Reason::NoAnswer, gold) };
         let (verdict, rule) = if chosen == self.0 {
             (Verdict::Correct, "the same letter")
         } else {
@@ -87,8 +83,7 @@ impl Letter {
     }
 }
 
-/// The letter that a text begins with, marks aside: a capital that stands alone, or a small letter that is all there is
-/// or has a bracket.
+/// The letter that a text begins with, marks aside: a capital that stands alone, or a small one, alone or bracketed.
 fn leading_letter(text: &str) -> Option<char> {
     let mut text = Cow::Borrowed(text.trim());
     for command in ["\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"] {

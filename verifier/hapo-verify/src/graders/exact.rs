@@ -1,10 +1,8 @@
 //! The grader `exact`: the last box, or else the last line that is not empty, equals the gold answer once white space
 //! is trimmed. No meaning is read; the price is that `1/2` is not `0.5`.
 
-use crate::error::GoldError;
-use crate::grader::{FoundAnswer, Grader, PreparedGold};
 use crate::normalise::last_box;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::{FoundAnswer, GoldError, Grader, Judgement, PreparedGold, Reason, Verdict};
 
 /// Equal text.
 pub static EXACT: Exact = Exact;

@@ -1,11 +1,8 @@
-//! The grader `format`: whether the completion has the required shape, whatever its answer.
-//!
-//! The gold answer names the shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
+//! The grader `format`: whether the completion has the required shape, whatever its answer. The gold answer names the
+//! shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
 
-use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold};
 use crate::normalise::last_box;
-use crate::verdict::{Judgement, Verdict};
+use crate::{GoldError, Grader, Judgement, PreparedGold, Verdict};
 
 /// The right shape.
 pub static FORMAT: Format = Format;
@@ -87,11 +84,8 @@ impl Shape {
 
 /// The content of `<answer>` after a closed `<think>`; each tag exactly once.
 fn tagged(text: &str) -> Option<&str> {
-    for tag in ["<think>", "</think>", "<answer>", "</answer>"] {
-        if text.matches(tag).count() != 1 {
-            return None;
-        }
-    }
+    let tags = ["<think>", "</think>", "<answer>", "</answer>"];
+    tags.iter().all(|tag| text.matches(tag).count() == 1).then_some(())?;
     let (thought, rest) = text.split_once("</think>")?;
     thought.trim_start().starts_with("<think>").then_some(())?;
     let answer = rest.trim_start().strip_prefix("<answer>")?;

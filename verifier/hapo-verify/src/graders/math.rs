@@ -6,7 +6,6 @@
 
 use super::meant::{MeantGold, cut};
 use crate::compare::{Comparison, is_list_for_inequality, same_condition};
-use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
@@ -15,7 +14,7 @@ use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Policy, Tries, Variables};
 use crate::parse::{self, ParseError, ParseResult, Products, Style};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
 /// Math-Verify's judgement.
@@ -102,10 +101,11 @@ pub(crate) enum Value {
 pub struct Reading {
     pub(crate) value: Option<Value>,
     /// The normalised text of the first candidate.
-    pub(crate) text: Option<String>,
+    pub text: Option<String>,
     /// The normalised text of the candidate that was read.
     pub(crate) read_from: Option<String>,
-    pub(crate) too_large: bool,
+    /// True if a candidate was refused for its size.
+    pub too_large: bool,
     /// How many candidates could not be read before one could.
     pub(crate) n_skipped: usize,
     /// The value is a numeral with a base.
@@ -128,16 +128,6 @@ impl Reading {
     /// The literal string that was found.
     pub fn word(&self) -> Option<&str> {
         self.read_from.as_deref().filter(|_| matches!(self.value, Some(Value::Word(_))))
-    }
-
-    /// The normalised text of the first candidate.
-    pub fn text(&self) -> Option<&str> {
-        self.text.as_deref()
-    }
-
-    /// True if a candidate was refused for its size.
-    pub fn is_too_large(&self) -> bool {
-        self.too_large
     }
 }
 

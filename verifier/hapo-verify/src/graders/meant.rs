@@ -1,12 +1,10 @@
-//! `math` under the policies `training` and `benchmark`: the answer as its writer means it.
-//!
-//! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
+//! `math` under the policies `training` and `benchmark`: the answer as its writer means it. An answer is read as a
+//! whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
 use super::spellings;
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
-use crate::error::GoldError;
 use crate::expr::{Expr, Op};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer, judge_found};
@@ -21,7 +19,7 @@ use crate::normalise::{Boxes, bare, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::{MathOptions, Policy};
 use crate::parse::{ParseError, Style};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -384,8 +382,7 @@ fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
 /// True for a number or a list that ends in dots: more digits or elements follow.
 fn is_unfinished(text: &str) -> bool {
     let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
-    // A sum that goes on is a series.
-    // A long decimal was cut.
+    // A sum that goes on is a series, and a long decimal was cut.
     let is_cut = |it: &str| {
         let decimals = it.rsplit('.').next().filter(|it| it.bytes().all(|b| b.is_ascii_digit()));
         it.contains('.') && decimals.is_some_and(|it| it.len() > 5 || shown_period(it).is_some())
@@ -398,18 +395,14 @@ fn is_unfinished(text: &str) -> bool {
 fn is_true_or_assigns(equation: &Expr) -> bool {
     let mut sides = Vec::new();
     for link in equation.links() {
-        let Expr::Rel(_, pair) = link else {
-            return false;
-        };
+        let Expr::Rel(_, pair) = link else { return false };
         if sides.is_empty() {
             sides.push(&pair.0);
         }
         sides.push(&pair.1);
     }
     let mut values = sides.into_iter().filter(|it| !it.is_only_symbols());
-    let Some(first) = values.next() else {
-        return true;
-    };
+    let Some(first) = values.next() else { return true };
     values.all(|it| it == first || numeric::same_value(it, first).is_same())
 }
 
@@ -441,16 +434,15 @@ impl PreparedGold for MeantGold {
     fn judge(&self, completion: &str) -> Judgement {
         match find_answer(completion, Extraction::Announced) {
             Ok(found) => judge_found(self, &found),
-            Err(why) if self.options.policy == Policy::Training || why == Reason::UnclosedThink => {
-                Judgement::unparsable(why, self.shown.clone())
-            }
-            Err(why) => match best_candidate(completion, &self.options) {
-                Some(_) if is_in_doubt(completion) => {
-                    Judgement::unparsable(why, self.shown.clone())
+            Err(why) => {
+                let is_final =
+                    self.options.policy == Policy::Training || why == Reason::UnclosedThink;
+                let best = (!is_final).then(|| best_candidate(completion, &self.options)).flatten();
+                match best.filter(|_| !is_in_doubt(completion)) {
+                    Some(answer) => self.compared(&answer),
+                    None => Judgement::unparsable(why, self.shown.clone()),
                 }
-                Some(answer) => self.compared(&answer),
-                None => Judgement::unparsable(why, self.shown.clone()),
-            },
+            }
         }
     }
 }

@@ -8,8 +8,7 @@ mod meant;
 pub(crate) mod oat;
 mod spellings;
 
-use crate::error::GoldError;
-use crate::grader::Grader;
+use crate::{GoldError, Grader};
 
 /// Every grader of this crate. A new one is a file in this folder and an entry here.
 pub static GRADERS: &[&dyn Grader] = &[
@@ -25,10 +24,7 @@ pub static GRADERS: &[&dyn Grader] = &[
 /// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`] (D45).
 pub const DEFAULT_GRADER: &str = "training";
 
-/// The grader of that name.
-///
-/// # Errors
-/// [`GoldError::UnknownGrader`], with the names there are.
+/// The grader of that name, or [`GoldError::UnknownGrader`] with the names there are.
 pub fn grader(name: &str) -> Result<&'static dyn Grader, GoldError> {
     let found = GRADERS.iter().find(|it| it.name() == name);
     found.copied().ok_or_else(|| GoldError::UnknownGrader {

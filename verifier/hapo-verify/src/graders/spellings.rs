@@ -1,7 +1,7 @@
 //! Spellings that the gold answer decides: what a comma, a name or a remark is depends on what is asked.
 
 use crate::compare::{Comparison, same_condition};
-use crate::cursor::is_digits;
+use crate::cursor::{begins, is_among, is_digits};
 use crate::meaning::{hedges, is_counted_noun, read, said_value};
 use crate::options::MathOptions;
 use crate::parse::Style;
@@ -22,8 +22,7 @@ pub(super) fn decimal_comma(text: &str) -> Option<String> {
         .then(|| format!("{head}{}.{after}", whole.replace('.', "")))
 }
 
-/// What stands behind the name of a value: `P(X=7)=\frac16`, `f(2)=12`, `\text{Area}=12`, `x = 12`. The name equates no
-/// second value.
+/// What stands behind the name of one value: `P(X=7)=\frac16`, `f(2)=12`, `\text{Area}=12`, `x = 12`.
 pub(super) fn behind_name(text: &str) -> Option<&str> {
     let text = text.trim().trim_matches('$');
     let (mut level, mut bars) = (0_i32, 0_i32);
@@ -56,7 +55,7 @@ fn is_name(name: &str) -> bool {
     let is_called = head.len() < plain.len() && plain.ends_with([')', ']', '|']);
     let head = head.replace(['{', '}', '\'', ' '], "");
     let (base, index) = head.split_once('_').unwrap_or((&head, ""));
-    let greek = base.strip_prefix('\\').filter(|it| GREEK.contains(it));
+    let greek = base.strip_prefix('\\').filter(|it| is_among(GREEK, it));
     let base = greek.unwrap_or(base);
     let is_word = !base.is_empty() && base.bytes().all(|b| b.is_ascii_alphabetic());
     let is_long =
@@ -67,11 +66,8 @@ fn is_name(name: &str) -> bool {
     fits && (is_called || head.len() == plain.replace(['{', '}', '\'', ' '], "").len()) || is_set
 }
 
-#[rustfmt::skip]
-const GREEK: [&str; 18] = [
-    "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "rho", "sigma", "tau", "omega", "Delta", "Gamma",
-    "Omega", "Phi", "ell", "varphi",
-];
+const GREEK: &str = "alpha beta gamma delta theta lambda mu phi rho sigma tau omega Delta Gamma \
+    Omega Phi ell varphi";
 
 /// The values of a list without the labels of its parts and the nouns that they count: `9 \text{ boys and } 12 \text{
 /// girls}`, `\text{(a) } 9, \text{(b) } 12`.
@@ -95,9 +91,7 @@ pub(super) fn listed(text: &str) -> Option<String> {
     }
     let elements = text.split([',', ';']).map(|it| {
         let it = it.trim().trim_end_matches(['\\', ' ']);
-        let Some((value, noun)) = it.split_once("\\text{") else {
-            return Some(it.to_owned());
-        };
+        let Some((value, noun)) = it.split_once("\\text{") else { return Some(it.to_owned()) };
         let noun = noun.strip_suffix('}')?.trim();
         is_counted_noun(noun).then(|| value.trim().trim_end_matches(['\\', ' ', '~']).to_owned())
     });
@@ -152,11 +146,8 @@ pub(super) fn without_base(gold: &str) -> Option<&str> {
 
 /// True for an answer that is said to be rounded and has the gold answer's decimals: `approximately 0.532` for 0.53.
 pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
-    let is_rounded =
-        ["approximately ", "\\approx", "≈"].iter().any(|it| answer.trim_start().starts_with(it));
-    let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else {
-        return false;
-    };
+    let is_rounded = begins(answer.trim_start(), &["approximately ", "\\approx", "≈"]);
+    let Some(from) = answer.find(|c: char| c.is_ascii_digit() || c == '-') else { return false };
     let number = answer[from..].split(|c: char| !"-.0123456789".contains(c)).next();
     let number = number.unwrap_or_default().trim_end_matches('.');
     let n_decimals = |it: &str| it.split_once('.').map_or(0, |it| it.1.len());
@@ -168,9 +159,7 @@ pub(super) fn rounds_to(gold: &str, answer: &str) -> bool {
 
 /// True for the same rows of value and condition, in any order.
 pub(super) fn same_cases(gold: &str, answer: &str, options: &MathOptions) -> bool {
-    let (Some(gold), Some(mut answer)) = (cases(gold), cases(answer)) else {
-        return false;
-    };
+    let (Some(gold), Some(mut answer)) = (cases(gold), cases(answer)) else { return false };
     let same_value =
         |a: &str, b: &str| match (read(a).map(|it| it.value), read(b).map(|it| it.value)) {
             (Ok(Ok(a)), Ok(Ok(b))) => Comparison::new(options).equal(&a, &b),

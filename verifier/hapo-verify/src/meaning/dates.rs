@@ -2,12 +2,10 @@
 //! date that names its month in any order of its parts.
 
 use super::as_words;
+use crate::cursor::is_among;
 
-#[rustfmt::skip]
-const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
-    "december",
-];
+const MONTHS: &str = "january february march april may june july august september october november \
+    december";
 
 /// True for `3:30 PM`, `03:30`, and where only a time has such parts.
 pub(crate) fn is_time(text: &str) -> bool {
@@ -17,9 +15,7 @@ pub(crate) fn is_time(text: &str) -> bool {
     let Some((hours, minutes)) = digits.split_once(':') else {
         return has_half && digits.parse::<u8>().is_ok();
     };
-    let (Ok(h), Ok(m)) = (hours.parse::<u8>(), minutes.parse::<u8>()) else {
-        return false;
-    };
+    let (Ok(h), Ok(m)) = (hours.parse::<u8>(), minutes.parse::<u8>()) else { return false };
     let has_zero = hours.starts_with('0') || minutes.starts_with('0');
     let is_reduced = num_integer::gcd(h, m) == 1;
     minutes.len() == 2 && h < 25 && m < 60 && (has_half || has_zero || !is_reduced)
@@ -44,12 +40,12 @@ pub(crate) fn same_date(a: &str, b: &str) -> bool {
         let mut parts: Vec<&str> = words
             .map(|word| {
                 let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
-                let month = MONTHS.iter().find(|it| word.len() > 2 && it.starts_with(word));
-                if number.is_empty() { month.copied().unwrap_or(word) } else { number }
+                let month = MONTHS.split(' ').find(|it| word.len() > 2 && it.starts_with(word));
+                if number.is_empty() { month.unwrap_or(word) } else { number }
             })
             .collect();
         parts.sort_unstable();
-        let n_months = parts.iter().filter(|it| MONTHS.contains(it)).count();
+        let n_months = parts.iter().filter(|it| is_among(MONTHS, it)).count();
         (n_months == 1 && parts.len() > 1).then(|| parts.join(" "))
     };
     parts(a).is_some_and(|it| parts(b) == Some(it))

@@ -170,9 +170,7 @@ fn without_label(text: &str) -> &str {
     let label = LABELS
         .iter()
         .find(|it| inner.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)));
-    let Some(label) = label else {
-        return text;
-    };
+    let Some(label) = label else { return text };
     let rest = inner[label.len()..].trim_start();
     let rest = rest.strip_prefix([':', '=']).or_else(|| label.ends_with(" is").then_some(rest));
     match (rest.map(str::trim), after) {

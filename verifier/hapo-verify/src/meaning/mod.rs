@@ -1,9 +1,7 @@
-//! An answer as its writer means it: read as a whole, or refused with a reason.
-//!
-//! Used by the policies `training` and `benchmark`. Notation that Math-Verify cannot read, or reads as something else,
-//! is rewritten ([`markup`], [`signs`], [`numerals`]); what stands behind a value is a unit, a factor, or a reason to
-//! refuse it ([`units`]); words are compared as words. The price is that an answer in which anything is left over has no
-//! meaning: no number is picked out of it.
+//! An answer as its writer means it: read as a whole, or refused with a reason. Used by the policies `training` and
+//! `benchmark`. Notation that Math-Verify cannot read, or reads as something else, is rewritten ([`markup`], [`signs`],
+//! [`numerals`]); what stands behind a value is a unit, a factor, or a reason to refuse it ([`units`]); words are
+//! compared as words. The price is that an answer in which anything is left over has no meaning.
 
 mod dates;
 mod letters;
@@ -61,10 +59,7 @@ pub(crate) struct Meaning {
     pub(crate) words: Option<String>,
 }
 
-/// Reads an answer without the box or the announcement around it.
-///
-/// # Errors
-/// Why no value of it counts.
+/// Reads an answer without the box or the announcement around it, or says why no value of it counts.
 pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     if text.len() > MAX_TEXT {
         let value = parse::latex(&normalise(text, CleanUp::KEEPS_UNITS), Style::Meant);
@@ -108,10 +103,7 @@ fn formula(text: &str) -> ParseResult<Expr> {
     })
 }
 
-/// Reads an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
-///
-/// # Errors
-/// As [`read`].
+/// As [`read`], of an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
 pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
     let parted = units::parted(text).map(|it| read(&it));
     match parted {

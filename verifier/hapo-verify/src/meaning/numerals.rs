@@ -11,9 +11,7 @@ const MAX_DIGITS: usize = 256;
 const MAX_PERIOD: usize = 40;
 
 /// Each reads one kind of numeral and gives what is written for it.
-#[rustfmt::skip]
-const RULES: [Rule; 7] =
-    [repeating, unending, with_base, mixed, grouped, scientific, power_of_ten];
+const RULES: [Rule; 7] = [repeating, unending, with_base, mixed, grouped, scientific, power_of_ten];
 
 /// `text` with such numerals as integers and fractions.
 pub(super) fn rewritten(text: &str) -> String {

@@ -1,6 +1,5 @@
-//! Spellings that the reference graders cannot read, rewritten as LaTeX.
-//!
-//! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
+//! Spellings that the reference graders cannot read, rewritten as LaTeX. One pass over the characters; the price is
+//! that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
 use super::DEGREES;
 use crate::cursor::{Cursor, closing, replaced, replaced_at};

@@ -2,7 +2,7 @@
 
 use super::words::{TEXTS, changes_value, hedges, is_number};
 use super::{DEGREES, Refusal};
-use crate::cursor::{SPACES, without_spaces};
+use crate::cursor::{SPACES, is_among, without_spaces};
 use crate::expr::Expr;
 use crate::number::Rat;
 use crate::work;
@@ -165,10 +165,7 @@ pub(super) fn bare(text: &str) -> Measured {
     Measured { value: text.to_owned(), ..Measured::default() }
 }
 
-/// Parts an answer into its value and what stands around it.
-///
-/// # Errors
-/// Why the words behind the value refuse it.
+/// Parts an answer into its value and what stands around it, or says why the words behind the value refuse it.
 pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;
@@ -232,7 +229,7 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     }
     rest.clone_into(&mut found.value);
     found.unit = unit.filter(|_| n_units > 0);
-    found.noun = noun.filter(|it| found.unit.is_none() && !REMARKS.contains(&it.as_str()));
+    found.noun = noun.filter(|it| found.unit.is_none() && !is_among(REMARKS, it));
     found.is_counted = is_counted;
     Ok(found)
 }
@@ -250,11 +247,8 @@ pub(crate) fn is_counted_noun(words: &str) -> bool {
 }
 
 /// Words behind a value that are neither a unit nor what is counted.
-#[rustfmt::skip]
-const REMARKS: [&str; 24] = [
-    "unit", "units", "each", "total", "altogether", "more", "left", "long", "old", "wide", "tall", "high", "deep",
-    "away", "apart", "ago", "later", "only", "exactly", "approximately", "profit", "remaining", "extra", "apiece",
-];
+const REMARKS: &str = "unit units each total altogether more left long old wide tall high deep \
+    away apart ago later only exactly approximately profit remaining extra apiece";
 
 /// True if a word behind a value is a number, as in `20 \text{ over three}`.
 fn has_number(words: &str) -> bool {
@@ -270,14 +264,12 @@ pub(super) fn is_measured_formula(text: &str) -> bool {
 }
 
 fn operation(word: &str) -> Option<Operation> {
-    Some(match word {
-        "percent" | "percentage" | "pct" | "per cent" => Operation::Percent,
-        _ => {
-            let singular = word.trim_end_matches('s');
-            let (_, n, d) = FACTORS.iter().find(|(name, ..)| *name == singular)?;
-            Operation::Times(*n, *d)
-        }
-    })
+    if matches!(word, "percent" | "percentage" | "pct" | "per cent") {
+        return Some(Operation::Percent);
+    }
+    let singular = word.trim_end_matches('s');
+    let (_, n, d) = FACTORS.iter().find(|(name, ..)| *name == singular)?;
+    Some(Operation::Times(*n, *d))
 }
 
 pub(super) fn is_operation(word: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Answers that are words, and words that take an answer back.
 
-use crate::cursor::{Cursor, replaced};
+use crate::cursor::{Cursor, is_among, replaced};
 
 /// Commands whose argument is text.
 #[rustfmt::skip]
@@ -21,8 +21,7 @@ const HEDGES: [&str; 41] = [
     "or", "either", "neither", "nor", "maybe", "perhaps", "possibly", "probably", "not", "isn't", "isnt", "never",
     "wrong", "false", "incorrect", "impossible", "except", "unless", "unknown", "invalid", "anything", "cannot",
     "can't", "guess", "alternatively", "rather", "instead", "otherwise", "doubt", "unsure", "unclear", "between",
-    "likely", "presumably", "supposedly",
-    "plus/minus", "at least", "at most", "more than", "less than", "other than",
+    "likely", "presumably", "supposedly", "plus/minus", "at least", "at most", "more than", "less than", "other than",
 ];
 
 /// Words that make another number of the value before them, or a clause that says something of it.
@@ -34,21 +33,15 @@ const CHANGES: [&str; 26] = [
 ];
 
 /// Words that are applied to the value before them where they stand alone, and are not read.
-#[rustfmt::skip]
-const OPERATIONS: [&str; 12] = [
-    "squared", "cubed", "factorial", "pi", "quadrillion", "lakh", "crore", "permille", "mn", "mln", "mil", "bn",
-];
+const OPERATIONS: &str = "squared cubed factorial pi quadrillion lakh crore permille mn mln mil bn";
 
-#[rustfmt::skip]
-const NUMBERS: [&str; 28] = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty",
-    "fifty", "sixty", "seventy", "eighty", "ninety",
-];
+const NUMBERS: &str = "\
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
+    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety";
 
 /// The number below a hundred of that name: 0 to 19 and the tens.
 fn named_number(word: &str) -> Option<usize> {
-    let at = NUMBERS.iter().position(|it| it.eq_ignore_ascii_case(word))?;
+    let at = NUMBERS.split(' ').position(|it| it.eq_ignore_ascii_case(word))?;
     Some(if at < 20 { at } else { 10 * (at - 18) })
 }
 
@@ -77,23 +70,17 @@ pub(crate) fn is_function(word: &str) -> bool {
 pub(super) fn changes_value(text: &str) -> bool {
     // "3 negative numbers" are three.
     let is_negative = text.split(' ').next_back() == Some("negative");
-    is_negative || names_one_of(text, &CHANGES) || OPERATIONS.contains(&text)
+    is_negative || names_one_of(text, &CHANGES) || is_among(OPERATIONS, text)
 }
 
 /// Words before a number that make another one of it.
-#[rustfmt::skip]
-const MODIFIERS: [&str; 30] = [
-    "half", "third", "quarter", "double", "twice", "triple", "thrice", "negative", "minus", "plus", "times", "under", "above",
-    "below", "than", "log", "ln", "sqrt", "root", "without", "except", "least", "most", "between", "until", "sin", "cos",
-    "roughly", "nearly", "almost",
-];
+const MODIFIERS: &str = "\
+    half third quarter double twice triple thrice negative minus plus times under above below than log ln sqrt root \
+    without except least most between until sin cos roughly nearly almost";
 
 /// Quantities of which "of" gives the value, as in "a total of 12".
-#[rustfmt::skip]
-const QUANTITIES: [&str; 22] = [
-    "total", "sum", "value", "area", "volume", "length", "width", "height", "distance", "perimeter", "cost", "price", "profit",
-    "amount", "average", "mean", "probability", "speed", "age", "answer", "weight", "balance",
-];
+const QUANTITIES: &str = "total sum value area volume length width height distance perimeter cost \
+    price profit amount average mean probability speed age answer weight balance";
 
 /// A sentence from the value on that it gives: the only number of it, or the one behind its last verb.
 pub(crate) fn from_value(text: &str) -> Option<&str> {
@@ -129,8 +116,8 @@ pub(super) fn changes_number(text: &str, value: &str, is_operation: fn(&str) -> 
     let changing: Vec<&str> = changing.copied().collect();
     let mut last = words(&before).collect::<Vec<_>>().into_iter().rev();
     let is_modified = match last.next() {
-        Some("of") => !last.next().is_some_and(|it| QUANTITIES.contains(&it)),
-        word => word.is_some_and(|it| MODIFIERS.contains(&it)),
+        Some("of") => !last.next().is_some_and(|it| is_among(QUANTITIES, it)),
+        word => word.is_some_and(|it| is_among(MODIFIERS, it)),
     };
     factor
         || is_modified
@@ -231,9 +218,7 @@ pub(crate) fn same_words(a: &str, b: &str) -> bool {
 /// True for a sentence that begins with the one word that is asked, as `Yes, it is`.
 pub(crate) fn begins_with_decision(gold: &str, text: &str) -> bool {
     const DECISIONS: [&str; 4] = ["yes", "no", "true", "false"];
-    let (Some(gold), Some(all)) = (as_words(gold), as_words(text)) else {
-        return false;
-    };
+    let (Some(gold), Some(all)) = (as_words(gold), as_words(text)) else { return false };
     let text = text.trim_start_matches("\\text").trim_start_matches(['{', ' ']).to_lowercase();
     let begins =
         text.strip_prefix(gold.as_str()).is_some_and(|it| it.starts_with([',', '.', ';', ':']));
@@ -325,9 +310,7 @@ pub(crate) fn announced_part(text: &str) -> &str {
     let text = denied.map_or(text, |at| text[..at].trim_end_matches([',', '$', '*', ' ']));
     let end =
         |text: &str| ENDS.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
-    let Some((at, len)) = end(text) else {
-        return text.trim();
-    };
+    let Some((at, len)) = end(text) else { return text.trim() };
     let rest = &text[at + len..];
     let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
     let is_reason = text[at..at + len].contains(char::is_alphabetic);

@@ -23,9 +23,7 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
         if framed.is_some_and(|it| it >= limit) {
             framed = text[..limit].rfind("\\fbox");
         }
-        let Some(start) = boxed.max(framed) else {
-            break;
-        };
+        let Some(start) = boxed.max(framed) else { break };
         let Some(content) = content_of(&text[..limit], start) else {
             let rest = text[start + command_len(text, start)..limit].trim_start();
             if contents.is_empty() && !rest.is_empty() {
@@ -127,9 +125,7 @@ pub(crate) fn is_value(text: &str) -> bool {
     let text = text.trim_start_matches(['(', '*']);
     let unsigned = text.trim_start_matches(['-', '+', '−', '±', '.', ' ']);
     let mut chars = unsigned.chars();
-    let Some(first) = chars.next() else {
-        return false;
-    };
+    let Some(first) = chars.next() else { return false };
     let next = chars.next();
     let is_letter = first.is_ascii_alphabetic()
         && !next.is_some_and(|c| c.is_alphanumeric() || c == '\'')

@@ -1,14 +1,12 @@
-//! Clean-up of an extracted answer before it is read: boxes opened, wrappers and units dropped, shorthand expanded.
-//!
-//! The rules and their order are those of latex2sympy2-extended 1.11 with Math-Verify 0.9.0's defaults, since a text
-//! that cannot be read is compared as its normalised string. Every rule is one left-to-right scan; none backtracks
-//! further than a constant. The price is a chain of small rewrites; each is skipped when its trigger does not occur.
+//! Clean-up of an extracted answer before it is read: boxes opened, wrappers and units dropped, shorthand expanded. The
+//! rules and their order are those of latex2sympy2-extended 1.11 with Math-Verify 0.9.0's defaults, since a text that
+//! cannot be read is compared as its normalised string. Every rule is one left-to-right scan; none backtracks further
+//! than a constant. The price is a chain of small rewrites; each is skipped when its trigger does not occur.
 
 mod boxes;
 mod latex;
 mod operators;
 mod units;
-mod words;
 
 use crate::work;
 pub(crate) use boxes::{

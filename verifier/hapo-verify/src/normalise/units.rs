@@ -66,13 +66,9 @@ fn unit_start(text: &str) -> Option<usize> {
     let trimmed = text.trim_end();
     let mut earliest: Option<usize> = None;
     for plural in ["", "s", "es"] {
-        let Some(stem) = trimmed.strip_suffix(plural) else {
-            continue;
-        };
+        let Some(stem) = trimmed.strip_suffix(plural) else { continue };
         for unit in UNITS.iter().filter(|it| !ONLY_OAT.contains(*it)).chain(&MORE_UNITS) {
-            let Some(start) = ends_with_unit(stem, unit) else {
-                continue;
-            };
+            let Some(start) = ends_with_unit(stem, unit) else { continue };
             // One letter right after a digit is a variable: 2t is no time, whatever the reference makes of it.
             if trimmed.len() - start == 1
                 && trimmed[..start].ends_with(|c: char| c.is_ascii_digit())

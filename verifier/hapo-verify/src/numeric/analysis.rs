@@ -1,8 +1,6 @@
-//! Values of definite integrals, in doubles.
-//!
-//! Quadrature cannot prove an equality, so these are the last resort: two independent step sizes must agree to ten
-//! digits, or there is no value. The price of a wrong acceptance is bounded by that; the cost by a fixed number of
-//! points.
+//! Values of definite integrals, in doubles. Quadrature cannot prove an equality, so these are the last resort: two
+//! independent step sizes must agree to ten digits, or there is no value. The price of a wrong acceptance is bounded by
+//! that; the cost by a fixed number of points.
 
 use super::complex::Complex;
 use super::eval::real_value;
@@ -17,9 +15,7 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
     let all = |v: &[Expr]| v.iter().map(evaluated).collect::<Option<Vec<_>>>();
     Some(match e {
         Expr::Call(Func::Integral, parts) => {
-            let [body, variable, from, to] = parts.as_slice() else {
-                return None;
-            };
+            let [body, variable, from, to] = parts.as_slice() else { return None };
             decimal(integral(&evaluated(body)?, variable, end(from)?, end(to)?)?)?
         }
         Expr::Add(v) => Expr::Add(all(v)?),

@@ -1,7 +1,5 @@
-//! Real numbers as floats of 256 bits with an error bound.
-//!
-//! Every operation carries a bound of its error along, so that "differ" is a proof and "equal" means equal to at
-//! least 50 digits. The bounds are generous rather than tight.
+//! Real numbers as floats of 256 bits with an error bound. Every operation carries a bound of its error along, so that
+//! "differ" is a proof and "equal" means equal to at least 50 digits. The bounds are generous rather than tight.
 
 use super::fixed::{self, SCALE};
 use crate::number::Rat;
@@ -279,8 +277,7 @@ impl Big {
         self.sign().is_none_or(Ordering::is_eq) && self.log_error < -166.0
     }
 
-    /// Compares `self` and `other`: `Some(false)` is a proof that they differ, `Some(true)` is agreement to at least
-    /// 50 digits, `None` is neither.
+    /// `Some(false)` is a proof that they differ, `Some(true)` is agreement to at least 50 digits, `None` is neither.
     pub(crate) fn same(&self, other: &Big) -> Option<bool> {
         let difference = self.add(&other.neg());
         match difference.sign() {

@@ -123,8 +123,7 @@ impl Complex {
     }
 
     pub(super) fn powi(&self, exponent: i64) -> Option<Self> {
-        let mut result: Complex = Complex::int(1);
-        let mut base = self.clone();
+        let (mut result, mut base) = (Complex::int(1), self.clone());
         let mut n = exponent.unsigned_abs();
         while n > 0 {
             if n & 1 == 1 {

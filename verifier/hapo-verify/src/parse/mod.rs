@@ -1,14 +1,27 @@
-//! Reads a normalised answer: LaTeX through [`lexer`] and [`grammar`], other notations through [`plain`].
+//! Reads a normalised answer: tokens of [`lexer`] through [`grammar`].
 
-mod error;
-mod fold;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
 
 use crate::cursor::{is_digits, replaced_at};
 use crate::expr::Expr;
-pub(crate) use error::{ParseError, ParseResult};
-use lexer::Token;
+use lexer::{Bracket, Token};
+
+/// Deepest nesting that is read. Deeper texts are first folded by [`fold`], then refused.
+pub(crate) const MAX_DEPTH: usize = 96;
+
+/// Why a text is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParseError {
+    /// The text does not fit the grammar.
+    Syntax,
+    /// Nested deeper than [`MAX_DEPTH`], chained or spelled out beyond the bounds.
+    Depth,
+    /// The text fits the grammar but has no value, as an operation on the wrong kind of operand.
+    Meaning,
+}
+
+pub(crate) type ParseResult<T> = Result<T, ParseError>;
 
 /// Whose reading of an ambiguous notation is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +35,7 @@ pub(crate) enum Style {
 /// Longest text that is read as a formula, in bytes. A longer one is compared as text.
 pub(crate) const MAX_FORMULA: usize = 32_768;
 
-/// Reads a normalised LaTeX answer. Of an equation chain that cannot be read as a whole the reference takes the last
-/// part.
+/// Reads a normalised LaTeX answer. Of an equation chain that cannot be read whole the reference takes the last part.
 pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
@@ -88,7 +100,7 @@ fn latex_once(text: &str, style: Style) -> ParseResult<Expr> {
     let tokens = lexer::lex(text).map_err(|_| ParseError::Syntax)?;
     let complex = style == Style::Peer && looks_complex(text);
     match grammar::parse(&tokens, style, complex) {
-        Err(ParseError::Depth) => grammar::parse(&fold::fold(tokens), style, complex),
+        Err(ParseError::Depth) => grammar::parse(&fold(tokens), style, complex),
         it => it,
     }
 }
@@ -138,4 +150,39 @@ pub(crate) fn looks_complex(text: &str) -> bool {
     bytes.iter().enumerate().any(|(at, b)| {
         *b == b'i' && !word(bytes.get(at + 1)) && (at == 0 || !word(bytes.get(at - 1)))
     })
+}
+
+/// The tokens with `(n)` and `{n}` replaced by `n` where nothing else claims the bracket, and `1^n` by `1`: a tower of
+/// braces around a plain number is read however deep it is. Used only where the grammar's depth limit was met.
+fn fold(tokens: Vec<Token<'_>>) -> Vec<Token<'_>> {
+    let mut out: Vec<Token<'_>> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        let Token::Close(kind) = token else {
+            out.push(token);
+            continue;
+        };
+        let n = out.len();
+        let is_group = n >= 2
+            && matches!(out[n - 1], Token::Number(_))
+            && out[n - 2] == Token::Open(kind)
+            && matches!(kind, Bracket::Brace | Bracket::Paren);
+        let before = n.checked_sub(3).map(|it| out[it]);
+        let free = matches!(
+            before,
+            None | Some(Token::Open(_) | Token::Caret | Token::Add | Token::Sub | Token::Mul)
+        );
+        if !is_group || !free {
+            out.push(token);
+            continue;
+        }
+        let number = out[n - 1];
+        out.truncate(n - 2);
+        let n = out.len();
+        if n >= 2 && out[n - 1] == Token::Caret && out[n - 2] == Token::Number("1") {
+            out.pop();
+        } else {
+            out.push(number);
+        }
+    }
+    out
 }

@@ -1,24 +1,18 @@
-//! The grader `oat`: OAT's `boxed_reward_fn(completion, gold, fast = False)`.
-//!
-//! The last `\boxed{…}` counts and nothing else. It is correct if one of three comparisons says so: Hendrycks' string
-//! normalisation; a plain-text flattening compared element by element; or Math-Verify. The first two are forgiving in
-//! ways that are plainly wrong at times (roots lose their index, fractions their brackets); they are followed because
-//! rewards are compared with published runs. Its unlimited evaluation of what a model wrote is not.
+//! The grader `oat`: OAT's `boxed_reward_fn(completion, gold, fast = False)`. The last `\boxed{…}` counts and nothing
+//! else. It is correct if one of three comparisons says so: Hendrycks' string normalisation; a plain-text flattening
+//! compared element by element; or Math-Verify. The first two are forgiving in ways that are plainly wrong at times
+//! (roots lose their index, fractions their brackets); they are followed because rewards are compared with published
+//! runs. Its unlimited evaluation of what a model wrote is not.
 
-mod flat_equal;
 mod flatten;
 mod hendrycks;
-mod plain_text;
 
 use super::math::MathGold;
-use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold};
 use crate::normalise::last_box;
 use crate::numeric;
-use crate::options::{Fallback, MathOptions};
-use crate::verdict::{Judgement, Reason, Verdict, reported};
-use flat_equal::flat_equal;
-use flatten::flatten;
+use crate::verdict::reported;
+use crate::{Fallback, GoldError, Grader, Judgement, MathOptions, PreparedGold, Reason, Verdict};
+use flatten::{flat_equal, flatten};
 use hendrycks::hendrycks;
 
 /// Longest answer that is flattened; a longer one only meets the other comparisons.

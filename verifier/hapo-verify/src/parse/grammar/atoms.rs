@@ -1,19 +1,22 @@
 //! Symbols with their subscripts and accents, and what is applied to them.
 
-use super::super::Style;
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
 use super::relations::raised;
-use super::{Parser, TopLevel};
+use super::{ParseError, ParseResult, Parser, Style, TopLevel};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 
 impl Parser<'_, '_> {
+    /// A symbol, as the reference names it without regard to case, or as its writer does: the comparison says then
+    /// whether case counts. π and γ are constants.
     pub(super) fn symbol(&self, name: &str) -> Expr {
-        match self.style {
-            Style::Peer => symbol(name, self.complex),
-            Style::Meant => cased_symbol(name),
-        }
+        let (name, complex) = match (name, self.style) {
+            ("pi", _) | ("Pi" | "PI" | "pI", Style::Peer) => return Expr::Pi,
+            ("gamma", _) | ("Gamma", Style::Peer) => return Expr::EulerGamma,
+            (_, Style::Peer) => (name.to_lowercase().into(), self.complex),
+            (_, Style::Meant) => (name.into(), false),
+        };
+        Expr::Sym { name, complex }
     }
 
     pub(super) fn atom(&mut self) -> ParseResult<Expr> {
@@ -44,15 +47,18 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The name of the letter, Greek letter, symbol or accent at the cursor.
-    pub(super) fn atom_name(&mut self) -> ParseResult<String> {
-        let name = match self.peek() {
+    /// The name of the letter, Greek letter, symbol or accent at the cursor, with its subscript.
+    fn atom_name(&mut self) -> ParseResult<String> {
+        let mut name = match self.peek() {
             Some(Token::Letter(c)) => c.to_string(),
             Some(Token::Greek(name) | Token::Symbol(name)) => name.to_owned(),
             Some(Token::Accent(command, body)) => accent_name(command, body),
             _ => return Err(ParseError::Syntax),
         };
         self.pos += 1;
+        if self.peek() == Some(Token::Underscore) {
+            name.push_str(&self.subscript_text()?);
+        }
         Ok(name)
     }
 
@@ -62,10 +68,7 @@ impl Parser<'_, '_> {
             self.pos += 1;
             return Ok(Expr::I);
         }
-        let mut name = self.atom_name()?;
-        if self.peek() == Some(Token::Underscore) {
-            name.push_str(&self.subscript_text()?);
-        }
+        let name = self.atom_name()?;
         Ok(self.symbol(&name))
     }
 
@@ -96,13 +99,8 @@ impl Parser<'_, '_> {
     /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
     pub(super) fn application(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
-        let Some(paren) = self.application_bracket() else {
-            return Ok(None);
-        };
-        let mut name = self.atom_name()?;
-        if self.peek() == Some(Token::Underscore) {
-            name.push_str(&self.subscript_text()?);
-        }
+        let Some(paren) = self.application_bracket() else { return Ok(None) };
+        let name = self.atom_name()?;
         let exponent = if self.eat(Token::Caret) { Some(self.script()?) } else { None };
         if self.pos != paren {
             self.pos = start;
@@ -173,25 +171,6 @@ impl Parser<'_, '_> {
         };
         (same && (one_atom || TopLevel::of(inner).n_commas > 0)).then_some(at)
     }
-}
-
-/// A symbol as its writer names it. Capitals are told from small letters; the comparison says whether that counts.
-fn cased_symbol(name: &str) -> Expr {
-    match name {
-        "pi" => Expr::Pi,
-        "gamma" => Expr::EulerGamma,
-        _ => Expr::Sym { name: name.into(), complex: false },
-    }
-}
-
-/// A symbol as the reference names it: case does not matter; π and γ are constants.
-fn symbol(name: &str, complex: bool) -> Expr {
-    match name {
-        "pi" | "Pi" | "PI" | "pI" => return Expr::Pi,
-        "gamma" | "Gamma" => return Expr::EulerGamma,
-        _ => {}
-    }
-    Expr::Sym { name: name.to_lowercase().into(), complex }
 }
 
 fn accent_name(command: &str, body: &str) -> String {

@@ -1,9 +1,8 @@
 //! Functions and integrals.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Fn1, Token, function_by_name};
-use super::Parser;
 use super::relations::{Functions, raised};
+use super::{ParseError, ParseResult, Parser};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -17,20 +16,18 @@ impl Parser<'_, '_> {
             T::ExpE => {
                 // e^x is one function; its power is read here so that e^x^2 is (e^x)^2.
                 if self.eat(T::Caret) {
-                    let exponent = self.script()?;
-                    return Ok(Expr::pow(Expr::E, exponent));
+                    Ok(Expr::pow(Expr::E, self.script()?))
+                } else {
+                    Ok(Expr::E)
                 }
-                Ok(Expr::E)
             }
             T::Sqrt => {
                 let root = if self.peek() == Some(T::Open(Bracket::Square)) {
-                    let root = self.group(T::Close(Bracket::Square))?;
-                    Expr::int(1).over(root)
+                    Expr::int(1).over(self.group(T::Close(Bracket::Square))?)
                 } else {
                     Expr::Num(Rat::ratio(1, 2))
                 };
-                let base = self.braced()?;
-                Ok(Expr::pow(base, root))
+                Ok(Expr::pow(self.braced()?, root))
             }
             T::Function(it) => self.one_argument(it),
             T::Int => self.integral(),
@@ -100,9 +97,7 @@ impl Parser<'_, '_> {
             false
         });
         let at = at.ok_or(ParseError::Syntax)?;
-        let Token::Differential(variable) = self.tokens[at] else {
-            return Err(ParseError::Syntax);
-        };
+        let Token::Differential(variable) = self.tokens[at] else { return Err(ParseError::Syntax) };
         let variable = self.symbol(variable);
         let body = if at == self.pos { Expr::int(1) } else { self.within(at, Self::expr)? };
         if self.pos != at {

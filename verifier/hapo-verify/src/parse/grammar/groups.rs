@@ -1,9 +1,8 @@
 //! Factors in brackets: groups, fractions, bars, matrices.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::Parser;
 use super::relations::Functions;
+use super::{ParseError, ParseResult, Parser};
 use crate::expr::{Expr, Func};
 
 const OPEN: Token<'_> = Token::Open(Bracket::Brace);
@@ -34,12 +33,13 @@ impl Parser<'_, '_> {
                 Ok(inner)
             }
             T::Bar => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
-            T::Frac => self.fraction(),
+            T::Frac => {
+                self.pos += 1;
+                Ok(self.braced()?.over(self.braced()?))
+            }
             T::Binom => {
                 self.pos += 1;
-                let upper = self.braced()?;
-                let lower = self.braced()?;
-                Ok(Expr::Call(Func::Binomial, vec![upper, lower]))
+                Ok(Expr::Call(Func::Binomial, vec![self.braced()?, self.braced()?]))
             }
             T::MatrixStart => self.matrix(),
             _ if functions == Functions::Allowed && token.is_function() => {
@@ -50,8 +50,7 @@ impl Parser<'_, '_> {
                     && self.peek_at(1) == Some(T::Open(Bracket::Paren)) =>
             {
                 self.pos += 1;
-                let arg = self.group(T::Close(Bracket::Paren))?;
-                Ok(Expr::call(Func::Gamma, arg))
+                self.group(T::Close(Bracket::Paren)).map(|arg| Expr::call(Func::Gamma, arg))
             }
             _ if functions == Functions::Allowed && token.is_name() => {
                 let applied = self.application()?;
@@ -82,13 +81,6 @@ impl Parser<'_, '_> {
         })?;
         self.expect(bar)?;
         Ok(it)
-    }
-
-    fn fraction(&mut self) -> ParseResult<Expr> {
-        self.pos += 1;
-        let upper = self.braced()?;
-        let lower = self.braced()?;
-        Ok(upper.over(lower))
     }
 
     fn matrix(&mut self) -> ParseResult<Expr> {

@@ -1,8 +1,7 @@
-//! Tokens into an [`Expr`], by recursive descent with a depth limit.
-//!
-//! The grammar is that of latex2sympy2-extended 1.11 with its ambiguities resolved as ANTLR resolves them: the first
-//! alternative that reads the whole text. Where that needs unbounded look-ahead (is this bracket a set or a group?)
-//! the bracket pairs are matched beforehand, so no text is read more than a constant number of times.
+//! Tokens into an [`Expr`], by recursive descent with a depth limit. The grammar is that of latex2sympy2-extended 1.11
+//! with its ambiguities resolved as ANTLR resolves them: the first alternative that reads the whole text. Where that
+//! needs unbounded look-ahead (is this bracket a set or a group?) the bracket pairs are matched beforehand, so no text
+//! is read more than a constant number of times.
 
 mod atoms;
 mod functions;
@@ -10,9 +9,8 @@ mod groups;
 mod relations;
 mod sets;
 
-use super::Style;
-use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, MAX_TOKENS, Token};
+use super::{MAX_DEPTH, ParseError, ParseResult, Style};
 use crate::expr::Expr;
 use crate::work;
 pub(crate) use atoms::{e_notation, number};
@@ -27,16 +25,8 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
         return Err(ParseError::Syntax);
     }
     let pairs = match_brackets(tokens);
-    let parser = || Parser {
-        tokens,
-        pairs: &pairs,
-        pos: 0,
-        end: tokens.len(),
-        depth: 0,
-        style,
-        complex,
-        bars: 0,
-    };
+    let (pairs, end) = (&pairs, tokens.len());
+    let parser = || Parser { tokens, pairs, pos: 0, end, depth: 0, style, complex, bars: 0 };
     let set_words = |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::Assign);
     let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
     let first = parser().set_elements_relation();

@@ -1,9 +1,7 @@
 //! Relations, sums, products and powers.
 
-use super::super::Style;
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::{MAX_CHAIN, Parser};
+use super::{MAX_CHAIN, ParseError, ParseResult, Parser, Style};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 use crate::work;
@@ -50,11 +48,9 @@ impl Parser<'_, '_> {
         let mut left = self.product(Functions::Allowed)?;
         loop {
             if self.eat(Token::Add) {
-                let right = self.product(Functions::Allowed)?;
-                left = left.plus(right);
+                left = left.plus(self.product(Functions::Allowed)?);
             } else if self.eat(Token::Sub) {
-                let right = self.product(Functions::Allowed)?;
-                left = left.plus(right.negated());
+                left = left.plus(self.product(Functions::Allowed)?.negated());
             } else {
                 return Ok(left);
             }
@@ -67,19 +63,16 @@ impl Parser<'_, '_> {
         loop {
             n_links += 1;
             if self.eat(Token::Mul) {
-                let right = self.unary(functions)?;
-                left = left.times(right);
+                left = left.times(self.unary(functions)?);
                 continue;
             }
             if n_links > MAX_CHAIN {
                 return Err(ParseError::Depth);
             }
             if self.eat(Token::Div) {
-                let right = self.unary(functions)?;
-                left = left.over(right);
+                left = left.over(self.unary(functions)?);
             } else if self.eat(Token::Mod) {
-                let right = self.unary(functions)?;
-                left = Expr::Call(Func::Mod, vec![left, right]);
+                left = Expr::Call(Func::Mod, vec![left, self.unary(functions)?]);
             } else {
                 return Ok(left);
             }
@@ -134,9 +127,7 @@ impl Parser<'_, '_> {
     /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
     fn may_mix(&self, starts: &[usize]) -> bool {
         use Token::{Close, Number, Open};
-        let &[whole, fraction, ..] = starts else {
-            return false;
-        };
+        let &[whole, fraction, ..] = starts else { return false };
         let is_literal = matches!(
             self.tokens[whole..fraction],
             [Number(_)] | [Open(Bracket::Brace), Number(_), Close(Bracket::Brace)]
@@ -153,9 +144,7 @@ impl Parser<'_, '_> {
 
     fn starts_operand(&self, functions: Functions) -> bool {
         use Token as T;
-        let Some(token) = self.peek() else {
-            return false;
-        };
+        let Some(token) = self.peek() else { return false };
         match token {
             // Inside |…| a bar closes; the opening of another group looks the same.
             T::Bar => self.bars == 0,
@@ -172,8 +161,7 @@ impl Parser<'_, '_> {
             match self.peek() {
                 Some(Token::Caret) => {
                     self.pos += 1;
-                    let exponent = self.script()?;
-                    it = power(it, exponent);
+                    it = power(it, self.script()?);
                 }
                 Some(Token::Bang) => {
                     self.pos += 1;
@@ -250,9 +238,7 @@ fn product_of(mut reversed: Vec<Expr>) -> Expr {
 
 /// The value of an integer before a fraction, where they are a mixed number.
 fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
-    let (Expr::Num(whole), Expr::Num(part)) = (left, right) else {
-        return None;
-    };
+    let (Expr::Num(whole), Expr::Num(part)) = (left, right) else { return None };
     let is_part =
         !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::int(1));
     if !whole.is_integer() || !is_part {

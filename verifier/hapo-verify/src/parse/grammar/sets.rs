@@ -1,8 +1,7 @@
 //! Sets, lists, tuples and intervals, and what joins them.
 
-use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::{Parser, TopLevel};
+use super::{ParseError, ParseResult, Parser, TopLevel};
 use crate::expr::{Domain, Expr, Interval, Op};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -63,8 +62,7 @@ impl Parser<'_, '_> {
     fn element(&mut self, kind: Elements, out: &mut Vec<Expr>) -> ParseResult<()> {
         if self.eat(Token::PlusMinus) {
             let it = self.expr()?;
-            out.push(it.clone().negated());
-            out.push(it);
+            out.extend([it.clone().negated(), it]);
             return Ok(());
         }
         if let Some(it) = self.set_atom_here()? {
@@ -75,8 +73,7 @@ impl Parser<'_, '_> {
         if self.peek() == Some(Token::PlusMinus) && !first.is_relation() {
             self.pos += 1;
             let right = self.expr()?;
-            out.push(first.clone().plus(right.clone()));
-            out.push(first.plus(right.negated()));
+            out.extend([first.clone().plus(right.clone()), first.plus(right.negated())]);
             return Ok(());
         }
         out.push(first);
@@ -102,18 +99,14 @@ impl Parser<'_, '_> {
         self.set_atom()
     }
 
-    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a plain group of
-    /// another kind.
+    /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a group.
     fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let open = match self.peek() {
             Some(Token::Domain(it)) => {
                 self.pos += 1;
-                return Ok(Some(if it == Domain::Empty {
-                    Expr::Set(Vec::new())
-                } else {
-                    Expr::Domain(it)
-                }));
+                let is_empty = it == Domain::Empty;
+                return Ok(Some(if is_empty { Expr::Set(Vec::new()) } else { Expr::Domain(it) }));
             }
             Some(Token::Open(it)) => it,
             _ => return Ok(None),
@@ -122,9 +115,7 @@ impl Parser<'_, '_> {
         if close >= self.end {
             return Err(ParseError::Syntax);
         }
-        let Token::Close(closing) = self.tokens[close] else {
-            return Err(ParseError::Syntax);
-        };
+        let Token::Close(closing) = self.tokens[close] else { return Err(ParseError::Syntax) };
         let top_level = TopLevel::of(&self.tokens[inner..close]);
         if top_level.choose {
             return Ok(None);
@@ -179,11 +170,8 @@ impl Parser<'_, '_> {
             }
         }
         if !same_kind {
-            return if top.n_commas + top.n_semicolons == 0 {
-                Ok(None)
-            } else {
-                Err(ParseError::Syntax)
-            };
+            let is_group = top.n_commas + top.n_semicolons == 0;
+            return if is_group { Ok(None) } else { Err(ParseError::Syntax) };
         }
         let groups = self.element_groups(Elements::WithRelations)?;
         let mut items: Vec<Expr> = groups.into_iter().flatten().collect();

@@ -51,9 +51,8 @@ const SIGNS: [(&str, Token<'_>); 22] = [
     ("≈≊≋≃≅", T::Approx), ("≪≺⋖", T::Relation(Op::Lt)), ("≤≦≲≾", T::Relation(Op::Le)), ("≫≻⋗", T::Relation(Op::Gt)),
     ("≥≧≳≿", T::Relation(Op::Ge)), ("≠≁≄≇≉≢", T::Relation(Op::Ne)), ("ℕ", T::Domain(Domain::Naturals)),
     ("ℤ", T::Domain(Domain::Integers)), ("ℚ", T::Domain(Domain::Rationals)), ("ℝ", T::Domain(Domain::Reals)),
-    ("ℂ", T::Domain(Domain::Complexes)), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union),
-    ("∖", T::SetMinus), ("±∓", T::PlusMinus),
-    ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
+    ("ℂ", T::Domain(Domain::Complexes)), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union), ("∖", T::SetMinus),
+    ("±∓", T::PlusMinus), ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
 ];
 
 pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {

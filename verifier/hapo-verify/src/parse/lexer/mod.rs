@@ -1,8 +1,7 @@
-//! LaTeX and plain text into tokens, longest match first, in one pass.
-//!
-//! The token table follows the published grammar of latex2sympy2-extended 1.11 (what Math-Verify 0.9.0 reads), since a
-//! text that it cannot read is compared as a string and the verdict depends on it. An unknown command or character
-//! ends the reading with an error; nothing is skipped silently but white space and spacing commands.
+//! LaTeX and plain text into tokens, longest match first, in one pass. The token table follows the published grammar of
+//! latex2sympy2-extended 1.11 (what Math-Verify 0.9.0 reads), since a text that it cannot read is compared as a string
+//! and the verdict depends on it. An unknown command or character ends the reading with an error; nothing is skipped
+//! silently but white space and spacing commands.
 
 mod commands;
 mod letters;
@@ -163,10 +162,7 @@ pub(crate) fn function_by_name(name: &str) -> Func {
 /// Most tokens that an answer may have.
 pub(crate) const MAX_TOKENS: usize = 32_768;
 
-/// Splits `text` into tokens.
-///
-/// # Errors
-/// The byte at which no token starts, or the length if there are more than [`MAX_TOKENS`].
+/// Splits `text` into tokens, or gives the byte at which none starts; the length beyond [`MAX_TOKENS`].
 pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
     let mut tokens = Vec::with_capacity(text.len().min(64));
     let mut rest = text;
@@ -189,14 +185,12 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
 const SIGNS: [(&str, Token<'_>); 35] = [
     ("{", T::Open(B::Brace)), ("}", T::Close(B::Brace)), ("(", T::Open(B::Paren)), (")", T::Close(B::Paren)),
     ("^{\\circle}", T::Degree), ("^{\\degree}", T::Degree), ("^{\\circ}", T::Degree), ("^\\circle", T::Degree),
-    ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree),
-    ("^", T::Caret),
+    ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree), ("^", T::Caret),
     ("+", T::Add), ("-", T::Sub), ("*", T::Mul), ("/", T::Div), (":", T::Div), ("==", T::Relation(Op::Eq)),
     ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), ("_", T::Underscore), ("|", T::Bar),
-    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand),
-    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx),
-    ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
-    (">", T::Relation(Op::Gt)),
+    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand), ("!==", T::Relation(Op::Ne)),
+    ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx), ("<=", T::Relation(Op::Le)),
+    ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)), (">", T::Relation(Op::Gt)),
 ];
 
 /// The next token and its length; a skipped one has no token.

@@ -1,6 +1,42 @@
-//! Halves of surrogate pairs in JSON, which Python writes for texts that are no Unicode.
+//! JSON as others write it: objects with a field that comes twice, and halves of surrogate pairs, which Python writes for
+//! texts that are no Unicode.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+/// The fields of an object, in their order; a field that comes twice is an error: readers would take different ones.
+#[derive(Debug)]
+pub struct UniqueFields<V>(pub Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueFields<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Fields<V> {
+    type Value = UniqueFields<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut fields, mut names) = (Vec::new(), std::collections::BTreeSet::new());
+        while let Some((name, value)) = map.next_entry::<String, V>()? {
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format!("the field `{name}` comes twice")));
+            }
+            fields.push((name, value));
+        }
+        Ok(UniqueFields(fields))
+    }
+}
 
 /// JSON whose lone `\\ud800` to `\\udfff` are `\\ufffd`: no other JSON reader than Python's takes them, and a
 /// model's output may hold anything.
