@@ -26,13 +26,13 @@ mod tests;
 pub type Result<T, E = hapo_core::Refusal> = std::result::Result<T, E>;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
-pub use engine::engines::{LocalSampler, Sampler};
 pub use engine::scorer::ScoreRequest;
 pub use engine::trainer::{Trainer, Weights, loss_of};
+pub use engine::{LocalSampler, Sampler};
 pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
-pub use model::builtin::{BUILTIN_BASE, base_folder};
 pub use model::template::{ChosenTemplate, template_of, trained_template};
+pub use model::{BUILTIN_BASE, base_folder};
 pub use observe::memory;
 pub use observe::meter::Meter;
 pub use observe::stats::{Over, Stats};

@@ -22,7 +22,7 @@ use hapo_verify::in_order;
 use serde_json::Value;
 
 use crate::Result;
-use crate::engine::engines::Sampler;
+use crate::engine::Sampler;
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer::Weights;

@@ -8,7 +8,7 @@ use hapo_model::folder::{Companions, Fingerprint, is_model, read_file, read_toke
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::Result;
-use crate::model::builtin::file;
+use crate::model::file;
 use crate::recipe::InitSection;
 
 /// Tokens that end an assistant's turn in published vocabularies.

@@ -8,7 +8,7 @@ use hapo_model::folder::{AdapterFolder, is_model, open_adapter};
 use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
 
 use crate::Result;
-use crate::model::builtin::{BUILTIN_BASE, base_folder};
+use crate::model::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {

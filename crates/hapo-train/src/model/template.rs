@@ -7,7 +7,7 @@ use hapo_model::Tokenizer;
 
 use crate::Result;
 use crate::checkpoint::{STATE, state_of};
-use crate::model::builtin::BUILTIN_BASE;
+use crate::model::BUILTIN_BASE;
 use crate::model::init;
 use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe, of_another_recipe};
 

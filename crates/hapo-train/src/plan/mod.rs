@@ -19,7 +19,7 @@ pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
 use crate::Result;
-use crate::model::builtin::BUILTIN_BASE;
+use crate::model::BUILTIN_BASE;
 use crate::model::init;
 use crate::model::lora;
 use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe, of_another_recipe};
@@ -131,7 +131,7 @@ pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
             let adapter = if path == BUILTIN_BASE { None } else { lora::adapter_of(path)? };
             let base = adapter.map(|it| lora::base_of(&it)).transpose()?;
             match base.as_deref().unwrap_or(path) {
-                BUILTIN_BASE => crate::model::builtin::config()?,
+                BUILTIN_BASE => crate::model::config()?,
                 folder => hapo_model::folder::read_config(std::path::Path::new(folder))?.config,
             }
         }

@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
+use crate::grading::GradingPolicy;
 use crate::grading::RunGrader;
-use crate::grading::verifier::GradingPolicy;
 use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::pack::Batching;
 use crate::plan::memory::mini_batch;

@@ -7,8 +7,8 @@ use hapo_core::{METHODS, Refusal};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
-use super::registered::{BuildMethod, register};
 use super::sections::{path_of, sections_and_keys};
+use super::values::{BuildMethod, register};
 use super::{Key, Overrides, REQUIRED, Range, Recipe, RecipeProblem, SECTIONS};
 
 #[derive(Clone, Debug)]

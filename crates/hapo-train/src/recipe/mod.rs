@@ -3,7 +3,6 @@
 mod builtin;
 mod keys;
 mod range;
-mod registered;
 mod rules;
 mod sections;
 mod text;
@@ -30,7 +29,6 @@ use unused_keys::{Idle, idle_keys};
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries, register_method, schema};
 pub use range::Range;
-pub use registered::BuildMethod;
 pub use sections::{
     CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
     LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
@@ -39,8 +37,8 @@ pub use sections::{
 pub(crate) use text::refused_recipe;
 pub use text::{Overrides, RecipeProblem, WrittenAs};
 pub use values::{
-    AUTO, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets, MethodName,
-    MicroBatch, Overlong, RolloutEngine, Tracker,
+    AUTO, BuildMethod, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets,
+    MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
 };
 pub use words::{did_you_mean, key_of_word};
 

@@ -12,11 +12,11 @@ use hapo_run::{REWARD_PARTS, metrics};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
-use super::registered::registered;
 use super::sections::{
     EvalSection, HapoSection, InitSection, Settings, path_of, sections_and_keys,
 };
 use super::text::{find, refused};
+use super::values::registered;
 use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint};

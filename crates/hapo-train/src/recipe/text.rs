@@ -10,8 +10,8 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::registered::method_names;
 use super::sections::{REQUIRED, Settings};
+use super::values::method_names;
 use super::words::explain;
 use crate::Result;
 use hapo_core::Refusal;

@@ -13,7 +13,7 @@ use hapo_run::{Preflight, ResponseShares};
 use hapo_verify::Extraction;
 
 use crate::Result;
-use crate::grading::verifier::AnswerCounts;
+use crate::grading::AnswerCounts;
 use crate::observe::memory;
 use crate::pack::TokenGroup;
 use crate::problems::prompts::{Prompt, PromptTable};

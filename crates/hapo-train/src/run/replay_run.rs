@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::checkpoint;
-use crate::engine::engines::Engines;
+use crate::engine::Engines;
 use crate::engine::trainer::loss_of;
-use crate::grading::verifier::Verifier;
+use crate::grading::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
 use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;

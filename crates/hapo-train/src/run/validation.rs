@@ -14,8 +14,8 @@ use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::Result;
-use crate::engine::engines::Engines;
-use crate::grading::verifier::{AnswerCounts, Verifier};
+use crate::engine::Engines;
+use crate::grading::{AnswerCounts, Verifier};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
 use crate::problems::inputs::Inputs;

@@ -14,8 +14,8 @@ use hapo_verify::in_order;
 
 use super::clock::Clock;
 use crate::Result;
-use crate::engine::engines::Engines;
-use crate::grading::verifier::{AnswerCounts, Verifier};
+use crate::engine::Engines;
+use crate::grading::{AnswerCounts, Verifier};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, Prompt, PromptTable};

@@ -21,9 +21,9 @@ use hapo_sampler::{GroupRequest, Sampled};
 pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
 
 use crate::Result;
-use crate::engine::engines::Engines;
+use crate::engine::Engines;
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::grading::verifier::{AnswerCounts, Verifier};
+use crate::grading::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::Prompt;

@@ -13,7 +13,7 @@ use hapo_verify::{Extraction, find_answer};
 
 use super::group::Task;
 use crate::Result;
-use crate::engine::engines::Engines;
+use crate::engine::Engines;
 use crate::engine::scorer::ScoreRequest;
 use crate::engine::trainer::Trainer;
 use crate::pack::privileged_prompt;
