@@ -132,7 +132,6 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-/// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
     Batching { micro_batch_tokens: budget, inverse_temperature }: Batching,
@@ -142,8 +141,7 @@ pub fn pack(
     let mut open = MicroBatch::default();
     for (g, group) in groups.iter().enumerate() {
         let wanted = |it: &(usize, &Sequence)| wanted(group, it.1);
-        let picked: Vec<(usize, &Sequence)> =
-            group.sequences.iter().enumerate().filter(wanted).collect();
+        let picked: Vec<_> = group.sequences.iter().enumerate().filter(wanted).collect();
         if picked.is_empty() {
             continue;
         }

@@ -285,8 +285,7 @@ impl ServerSampler {
             let mut tape = Tape::new(ActivationCheckpointing::Layers);
             let scores = score_with(batch.model, &mut tape, &read, self.micro_batch_tokens)?;
             let pairs = rollouts.iter().zip(&scores);
-            let gaps =
-                pairs.flat_map(|(rollout, own)| rollout.log_probs.iter().zip(&own.log_probs));
+            let gaps = pairs.flat_map(|(it, own)| it.log_probs.iter().zip(&own.log_probs));
             let (sum, tokens) = gaps.fold((0.0, 0_usize), |(sum, tokens), (a, b)| {
                 (sum + f64::from((a - b).abs()), tokens + 1)
             });
@@ -321,9 +320,7 @@ fn parts_of(it: Completion, stop: &[u32]) -> (Rollout, Details) {
         _ => FinishReason::StopString(0),
     };
     let details = Details { entropies: it.entropies, finish, ..Details::default() };
-    let rollout =
-        Rollout { tokens: it.tokens, log_probs: it.log_probs, ended, ..Rollout::default() };
-    (rollout, details)
+    (Rollout { tokens: it.tokens, log_probs: it.log_probs, ended, ..Rollout::default() }, details)
 }
 
 /// Removes weights that are not asked for any more; what is left of them is in nobody's way.

@@ -38,10 +38,8 @@ pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
-    let clipped = terms.clipped as f64;
-    stats.mean("policy/clip_fraction", Over::AllPasses, clipped, tokens);
-    let ratio = terms.ratio_sum;
-    stats.mean("policy/ratio_mean", Over::AllPasses, ratio, tokens);
+    stats.mean("policy/clip_fraction", Over::AllPasses, terms.clipped as f64, tokens);
+    stats.mean("policy/ratio_mean", Over::AllPasses, terms.ratio_sum, tokens);
     stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
     if !is_moved {
         let gaps = of.log_probs.iter().zip(of.old_log_probs);

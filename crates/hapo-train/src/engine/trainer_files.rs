@@ -86,9 +86,7 @@ impl<D: Device> Trainer<D> {
             let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
             if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
         };
-        read(PARAMETERS, &mut |at, part| {
-            model.write_trained(at, part);
-        })?;
+        read(PARAMETERS, &mut |at, part| model.write_trained(at, part))?;
         let device = model.device();
         for (moment, name) in MOMENTS.iter().enumerate() {
             read(name, &mut |at, part| moments.set(device, moment, at, part))?;

@@ -57,13 +57,18 @@ impl ChosenTemplate {
 /// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, and for [`AUTO`] the
 /// one it was trained with here, else its own, else that of its tokenizer.
 pub fn template_of(asked: TemplateChoice, model: &str) -> Result<ChosenTemplate> {
+    let folder = Path::new(model);
     let chosen = if asked.name != AUTO {
         ChosenTemplate::new(asked, None)
     } else if model == BUILTIN_BASE {
         let because = Some("the built-in task's");
         ChosenTemplate::new(TemplateChoice { name: CHATML, ..asked }, because)
+    } else if let Some((trained, _)) = trained_template(folder, asked)? {
+        trained
     } else {
-        of_folder(asked, Path::new(model))?
+        hapo_model::folder::read_config(folder)?;
+        let files = hapo_model::folder::read_chat_files(folder)?;
+        of_files(asked, &files, folder, || Tokenizer::open(folder))?
     };
     chosen.choice().check()?;
     Ok(chosen)
@@ -80,15 +85,6 @@ pub fn trained_template(
     let recipe = Recipe::parse_resolved(&state.recipe, STATE).ok();
     let chosen = recipe.map(|it| ChosenTemplate::of_recipe(&it.data, asked, because));
     Ok(chosen.map(|it| (it, state.template_hash)))
-}
-
-fn of_folder(asked: TemplateChoice, folder: &Path) -> Result<ChosenTemplate> {
-    if let Some((trained, _)) = trained_template(folder, asked)? {
-        return Ok(trained);
-    }
-    hapo_model::folder::read_config(folder)?;
-    let files = hapo_model::folder::read_chat_files(folder)?;
-    of_files(asked, &files, folder, || Tokenizer::open(folder))
 }
 
 fn of_files(

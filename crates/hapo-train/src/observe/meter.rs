@@ -1,19 +1,15 @@
-//! How far a step is.
-//!
-//! Purpose: somebody who waits sees the step move. The engines tell it between two pieces of their work; the price is
-//! that each holds a handle to whoever listens.
+//! How far a step is, for somebody who waits. The engines tell it between two pieces of their work; the price is that
+//! each holds a handle to whoever listens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-type Listener = dyn Fn(&'static str, f64) + Send + Sync;
 
 /// Where engines tell how far they are; by default nobody listens.
 #[derive(Clone, Default)]
 pub struct Meter(Option<Arc<Inner>>);
 
 struct Inner {
-    tell: Box<Listener>,
+    tell: Box<dyn Fn(&'static str, f64) + Send + Sync>,
     /// The part at hand and the number of parts.
     part: AtomicU64,
     parts: AtomicU64,

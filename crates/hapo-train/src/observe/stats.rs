@@ -51,8 +51,7 @@ impl Stats {
     fn add(&mut self, name: &'static str, over: Over, more: Value) {
         let known = self.entries.iter_mut().find(|it| it.0 == name);
         let Some((_, _, value)) = known else {
-            self.entries.push((name, over, more));
-            return;
+            return self.entries.push((name, over, more));
         };
         match (value, more) {
             (Value::Mean { sum, count }, Value::Mean { sum: s, count: c }) => {
@@ -111,8 +110,7 @@ impl Stats {
     }
 
     fn find(&self, name: &str) -> Option<Value> {
-        let it = self.entries.iter().find(|it| it.0 == name)?;
-        Some(it.2)
+        self.entries.iter().find(|it| it.0 == name).map(|it| it.2)
     }
 }
 

@@ -48,8 +48,7 @@ impl Events {
             one.extend((value as f32).to_le_bytes());
             message(&[(1, &one)])
         };
-        let summary: Vec<u8> =
-            metrics.iter().filter(|it| it.0 != "step").flat_map(scalar).collect();
+        let summary: Vec<_> = metrics.iter().filter(|it| it.0 != "step").flat_map(scalar).collect();
         self.write(step, 5, &summary)
     }
 

@@ -51,9 +51,6 @@ impl Sampling {
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval.as_ref() else { return Vec::new() };
-        let of_set = |it: &EvalSet| it.dataset.examples.len().min(eval.problems);
-        let problems: Vec<usize> =
-            sets.map_or_else(|| vec![eval.problems], |it| it.iter().map(of_set).collect());
         let set = |prompts| Self {
             prompts,
             completions: eval.k,
@@ -61,7 +58,8 @@ impl Sampling {
             prompt: recipe.data.max_prompt_tokens,
             response: recipe.eval_max_tokens(),
         };
-        problems.into_iter().map(set).collect()
+        let of_set = |it: &EvalSet| set(it.dataset.examples.len().min(eval.problems));
+        sets.map_or_else(|| vec![set(eval.problems)], |it| it.iter().map(of_set).collect())
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.

@@ -158,7 +158,13 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     let weights = memory::weight_bytes(of);
     let sampling = of_step.map(|it| SamplingWork::of(it, of, weights, lengths)).unwrap_or_default();
     let training = TrainingWork::of(of, lengths);
-    let checkpoint_bytes = checkpoint_bytes(recipe, config);
+    // Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
+    let dtype = if recipe.lora.is_some() { Dtype::F32 } else { recipe.model.dtype };
+    let checkpoint_bytes = trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4);
+    let it = &recipe.checkpoint;
+    let made = if it.every == 0 { 1 } else { recipe.steps.div_ceil(it.every) };
+    // The next one is written before an old one goes.
+    let checkpoints = (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made);
     let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
     Estimate {
         name: recipe.name().to_owned(),
@@ -168,7 +174,7 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
         total_bytes,
         fits: total_bytes <= device.memory_bytes,
         checkpoint_bytes,
-        disk_bytes: checkpoint_bytes * checkpoints(recipe),
+        disk_bytes: checkpoint_bytes * checkpoints,
         changes,
         lengths,
         sequences_at_once: of_step.map_or(0, |it| it.sequences),
@@ -213,19 +219,6 @@ fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
         tokens: work.iter().map(|it| it.tokens).sum(),
         seconds: work.iter().map(|it| it.seconds(device)).sum(),
     })
-}
-
-/// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
-fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let dtype = if recipe.lora.is_some() { Dtype::F32 } else { recipe.model.dtype };
-    trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
-}
-
-fn checkpoints(recipe: &Recipe) -> u64 {
-    let it = &recipe.checkpoint;
-    let made = if it.every == 0 { 1 } else { recipe.steps.div_ceil(it.every) };
-    // The next one is written before an old one goes.
-    (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made)
 }
 
 #[cfg(test)]

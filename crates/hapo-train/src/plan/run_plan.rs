@@ -214,9 +214,8 @@ impl RunPlan {
 
     /// The longest sequence, prompt and response together.
     pub(crate) fn context(&self) -> usize {
-        let (prompt, response) =
-            (self.recipe.data.max_prompt_tokens, self.recipe.sampling.max_new_tokens);
-        prompt + response.max(self.recipe.eval_max_tokens())
+        let response = self.recipe.sampling.max_new_tokens.max(self.recipe.eval_max_tokens());
+        self.recipe.data.max_prompt_tokens + response
     }
 
     /// The size of a micro-batch, and the temperature at which its tokens were sampled.
@@ -285,8 +284,7 @@ fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
             injections.insert(step, (of("gate/beta")? * groups).round() as u64);
         }
     }
-    let missing =
-        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps));
+    let missing = |it| refused(format!("expected {} steps, step {it} is missing", recipe.steps));
     let of_step = |step: u64| injections.get(&step).copied().ok_or_else(|| missing(step));
     (1..=recipe.steps).map(of_step).collect()
 }

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
-    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Refusal, Schedule,
-    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Refusal, Schedule, Scored, SlotRule,
+    TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{REWARD_PARTS, metrics};
@@ -25,7 +25,15 @@ type Checked<T = ()> = Result<T, Refusal>;
 
 /// Checks every key's range and every rule between keys that makes no value of its own.
 pub(super) fn check(it: &Settings) -> Checked {
-    check_ranges(&Table::try_from(it).expect("a recipe is plain data"))?;
+    let settings = Table::try_from(it).expect("a recipe is plain data");
+    for (section, key) in sections_and_keys() {
+        let Some(taken) = key.range.map(|range| range()) else { continue };
+        let path = path_of(section, key.name);
+        let numbers = find(&settings, &path).map(numbers).unwrap_or_default();
+        if let Some(number) = numbers.into_iter().find(|number| !taken.takes(*number)) {
+            return range(&path, false, &taken.to_string(), number);
+        }
+    }
     check_reward(it)?;
     check_sampling(it)?;
     check_rollouts(it)?;
@@ -71,9 +79,8 @@ fn check_sampling(it: &Settings) -> Checked {
 fn check_rollouts(it: &Settings) -> Checked {
     let (rollouts, sampling) = (&it.rollouts, &it.sampling);
     if let Some(server) = &rollouts.server {
-        let is_address = ["http://", "https://"]
-            .iter()
-            .any(|scheme| server.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+        let rest = server.strip_prefix("https://").or_else(|| server.strip_prefix("http://"));
+        let is_address = rest.is_some_and(|it| !it.is_empty());
         let address = "an address such as http://127.0.0.1:8000";
         range("rollouts.server", is_address, address, format!("`{server}`"))?;
         let folder = "a folder that the server can read, such as /dev/shm/hapo";
@@ -214,12 +221,6 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
             refused(&key, problem, hint)
         });
     };
-    let settings = method_settings(it, entry, own)?;
-    let hint = "`hapo recipe` has the tables of single methods";
-    entry.build(&settings).map_err(|it| it.hint(hint))
-}
-
-fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
     let is_unknown = entry.own_keys.is_empty() && !own.is_empty();
     let what = format!("method = \"{}\" has no table", entry.name);
     refuse_if(is_unknown, entry.name, what, "leave it out")?;
@@ -235,7 +236,8 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
     settings.group_size = it.sampling.group_size;
     settings.advantage = it.advantage;
     settings.teacher = it.teacher;
-    Ok(settings)
+    let hint = "`hapo recipe` has the tables of single methods";
+    entry.build(&settings).map_err(|it| it.hint(hint))
 }
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
@@ -403,18 +405,6 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         teacher_apart: method.plan.teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }
-}
-
-fn check_ranges(settings: &Table) -> Checked {
-    for (section, key) in sections_and_keys() {
-        let Some(range) = key.range.map(|range| range()) else { continue };
-        let path = path_of(section, key.name);
-        let numbers = find(settings, &path).map(numbers).unwrap_or_default();
-        if let Some(number) = numbers.into_iter().find(|number| !range.takes(*number)) {
-            return self::range(&path, false, &range.to_string(), number);
-        }
-    }
-    Ok(())
 }
 
 fn numbers(value: &Value) -> Vec<f64> {

@@ -87,16 +87,15 @@ impl Document {
             }
         }
         let mut table = self.table.clone();
-        let own: Vec<_> =
-            method_names().into_iter().map(|name| (name, table.remove(name))).collect();
+        let names = method_names().into_iter();
+        let mut own: BTreeMap<_, _> = names.map(|name| (name, table.remove(name))).collect();
         let settings: Settings =
             serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
                 let (what, hint) = explain(it.inner().message());
                 self.error(&refused(&it.path().to_string(), what, hint))
             })?;
         let method = settings.method.name();
-        let own = own.into_iter().find(|it| it.0 == method);
-        match own.and_then(|it| it.1) {
+        match own.remove(method).flatten() {
             None => Ok((settings, Table::new())),
             Some(Value::Table(own)) => Ok((settings, own)),
             Some(_) => {
@@ -338,29 +337,28 @@ fn positions(
     origin: &str,
     shared: bool,
 ) -> BTreeMap<String, KeyOrigin> {
-    let mut all = BTreeMap::new();
-    walk(table, "", &mut |path, offset| {
-        all.insert(path, KeyOrigin { at: place_of(origin, text, offset), shared });
-    });
-    all
+    let place = |(key, offset)| (key, KeyOrigin { at: place_of(origin, text, offset), shared });
+    offsets(table, "").into_iter().map(place).collect()
 }
 
-fn walk(table: &DeTable<'_>, prefix: &str, found: &mut dyn FnMut(String, usize)) {
+fn offsets(table: &DeTable<'_>, prefix: &str) -> Vec<(String, usize)> {
+    let mut all = Vec::new();
     for (key, value) in table {
         let path = format!("{prefix}{}", key.get_ref());
-        found(path.clone(), key.span().start);
+        all.push((path.clone(), key.span().start));
         match value.get_ref() {
-            DeValue::Table(below) => walk(below, &format!("{path}."), found),
+            DeValue::Table(below) => all.extend(offsets(below, &format!("{path}."))),
             DeValue::Array(items) => {
                 for (index, it) in items.iter().enumerate() {
                     if let DeValue::Table(below) = it.get_ref() {
-                        walk(below, &format!("{path}[{index}]."), found);
+                        all.extend(offsets(below, &format!("{path}[{index}].")));
                     }
                 }
             }
             _ => {}
         }
     }
+    all
 }
 
 fn place_of(origin: &str, text: &str, offset: usize) -> String {

@@ -20,7 +20,7 @@ use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
+use crate::checkpoint::{self, Contents, TrainerState};
 use crate::engine::scorer::Scorer;
 use crate::engine::server::ServerSampler;
 use crate::engine::trainer::{Trainer, loss_of};
@@ -381,7 +381,7 @@ impl<D: Device> Run<D> {
 
     /// Seconds that the parts of the start took, in order.
     pub fn start_times(&self) -> &[(&'static str, f64)] {
-        self.laps.parts()
+        &self.laps.laps
     }
 
     pub fn warnings(&self) -> Vec<String> {
@@ -425,10 +425,6 @@ impl<D: Device> Run<D> {
     pub fn set_meter(&mut self, meter: &Meter) {
         self.learner.meter = meter.clone();
         self.sampler.set_meter(meter.clone());
-    }
-
-    pub(crate) fn updates(&self) -> u64 {
-        self.learner.weights().version
     }
 
     /// True if the method is one in which a teacher may enter groups.
@@ -573,16 +569,6 @@ impl<D: Device> Run<D> {
         &self.inputs
     }
 
-    /// Writes the checkpoint after the steps done, and tells which others are incomplete.
-    pub(crate) fn save(
-        &self,
-        shelf: &mut CheckpointStore,
-        resolved: &str,
-        score: Option<f64>,
-    ) -> Result<(PathBuf, Vec<String>)> {
-        shelf.write(&self.contents(&self.state(resolved, score)))
-    }
-
     /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
     /// `halted-step-N`, which no run resumes from; before the step's first update it is the checkpoint of
     /// the step before, and there is nothing to save where that exists. A step whose rollouts are not on the disk is not
@@ -609,10 +595,10 @@ impl<D: Device> Run<D> {
         Ok(Some(folder))
     }
 
-    fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
+    pub(crate) fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
         TrainerState {
             step: self.steps_done,
-            updates: self.updates(),
+            updates: self.learner.updates,
             recipe: resolved.to_owned(),
             template_hash: self.verifier.chat_format.template.hash(),
             score,
@@ -621,7 +607,7 @@ impl<D: Device> Run<D> {
         }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
+    pub(crate) fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             learner: &self.learner,
             files: &self.files,

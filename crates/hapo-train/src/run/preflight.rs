@@ -63,8 +63,7 @@ pub(crate) fn preflight<D: Device>(
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.into_iter().take((chosen.len() / 4).clamp(1, 8));
-    let groups = first.map(|it| TokenGroup { has_signal: true, ..it.tokens });
-    let groups: Vec<TokenGroup> = groups.collect();
+    let groups: Vec<_> = first.map(|it| TokenGroup { has_signal: true, ..it.tokens }).collect();
     let started = Instant::now();
     let learner = engines.learner;
     learner.gradient(recipe.loss(), &groups, plan.batching())?;

@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::checkpoint;
-use crate::engine::Engines;
 use crate::engine::trainer::loss_of;
 use crate::grading::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
@@ -21,7 +20,7 @@ use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;
 use crate::run::Run;
 use crate::step::update::update;
-use crate::step::{Credited, Task, credited, mix};
+use crate::step::{Task, credited, mix};
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,7 +87,12 @@ pub fn replay_run_on<D: Device>(
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
         let (task, mut engines, _) =
             run.task(Step(it)).expect("rollouts are kept of what is sampled");
-        let credited = groups_of(task, &mut engines, &lines)?;
+        // The kept trajectories as groups, through the gate again.
+        let Task { table, verifier, .. } = task;
+        let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
+        let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
+        let (mixed, _) = mix(task, engines.learner, scored)?;
+        let credited = credited(task, &mut engines, mixed)?;
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
         report = Some(update(engines.learner, &mut groups, plan, Step(it))?);
@@ -113,19 +117,6 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
         Refusal::input(format!("step {step} is not logged in {}", run_dir.display()))
             .hint("steps are counted from 1; metrics.jsonl has one line for each")
     })
-}
-
-/// The kept trajectories as groups, through the gate again.
-fn groups_of<D: Device>(
-    task: Task,
-    engines: &mut Engines<'_, D>,
-    lines: &[RolloutLine],
-) -> Result<Vec<Credited>> {
-    let Task { table, verifier, .. } = task;
-    let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
-    let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
-    let (mixed, _) = mix(task, engines.learner, scored)?;
-    credited(task, engines, mixed)
 }
 
 /// The rollouts of one prompt, with their verdicts.

@@ -394,9 +394,9 @@ impl<D: Device> Session<'_, D> {
 
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
     fn step(&mut self) -> Result<Metrics> {
-        let updates_before = self.run.updates();
+        let updates_before = self.run.learner.updates;
         let mut metrics = self.run.step().inspect_err(|_| {
-            let mid_step = self.run.updates() > updates_before;
+            let mid_step = self.run.learner.updates > updates_before;
             let _ = self.file.sync();
             // Why the step failed matters more than why the weights cannot be saved.
             let saved = self.run.save_halted(self.run_dir, self.resolved, mid_step);
@@ -448,11 +448,10 @@ impl<D: Device> Session<'_, D> {
     /// Writes the checkpoint of the steps done, after what must not be behind it.
     fn save(&mut self, score: Option<f64>) -> Result<()> {
         let step = self.run.steps_done();
-        let saved = self
-            .file
-            .sync()
-            .and_then(|()| self.run.rollouts.writer.wait())
-            .and_then(|()| self.run.save(&mut self.shelf, self.resolved, score));
+        let saved =
+            self.file.sync().and_then(|()| self.run.rollouts.writer.wait()).and_then(|()| {
+                self.shelf.write(&self.run.contents(&self.run.state(self.resolved, score)))
+            });
         let (folder, warnings) = saved.map_err(|cause| {
             let kept =
                 self.saved_at.as_ref().map(|it| format!("that of step {} is complete", it.0));

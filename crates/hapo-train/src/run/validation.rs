@@ -20,7 +20,7 @@ use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
 use crate::problems::inputs::Inputs;
 use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, load_file};
-use crate::recipe::{EvalSection, EvalSet};
+use crate::recipe::EvalSet;
 use crate::step::{requests, sample_settings, score};
 
 pub(crate) struct Validation {
@@ -46,8 +46,21 @@ impl Validation {
             grades: true,
         };
         let mut sets = Vec::new();
-        for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()
-        {
+        let found = match (plan.eval_sets(), &eval.data, &eval.suite) {
+            (Some(sets), ..) => sets.to_vec(),
+            (None, Some(file), None) => {
+                let path = Path::new(file);
+                let keeps_fields = recipe.keeps_fields();
+                let dataset = load_file(path, &Reading { keeps_fields, ..Reading::default() })?;
+                let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
+                vec![EvalSet { name: name.into_owned(), dataset }]
+            }
+            _ => {
+                let problem = "eval.suite: the problems of the suite were not given";
+                return Err(Refusal::input(problem).hint("give them as Sources::eval"));
+            }
+        };
+        for (number, EvalSet { name, mut dataset }) in found.into_iter().enumerate() {
             dataset.examples.truncate(eval.problems);
             for it in &mut dataset.examples {
                 it.teachers.clear();
@@ -135,23 +148,6 @@ impl Validation {
         }
         metrics.set("time/eval", started.elapsed().as_secs_f64());
         Ok(())
-    }
-}
-
-fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
-    if let Some(sets) = plan.eval_sets() {
-        return Ok(sets.to_vec());
-    }
-    match (&eval.data, &eval.suite) {
-        (Some(file), None) => {
-            let path = Path::new(file);
-            let reading =
-                Reading { keeps_fields: plan.recipe().keeps_fields(), ..Reading::default() };
-            let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
-            Ok(vec![EvalSet { name: name.into_owned(), dataset: load_file(path, &reading)? }])
-        }
-        _ => Err(Refusal::input("eval.suite: the problems of the suite were not given")
-            .hint("give them as Sources::eval")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 pub(crate) struct Clock {
     started: Instant,
     last: Instant,
-    laps: Vec<(&'static str, f64)>,
+    pub(crate) laps: Vec<(&'static str, f64)>,
 }
 
 /// Starts now.
@@ -21,10 +21,6 @@ impl Clock {
     pub(crate) fn lap(&mut self, name: &'static str) {
         self.laps.push((name, self.last.elapsed().as_secs_f64()));
         self.last = Instant::now();
-    }
-
-    pub(crate) fn parts(&self) -> &[(&'static str, f64)] {
-        &self.laps
     }
 
     pub(crate) fn seconds(&self, name: &str) -> f64 {

@@ -128,14 +128,11 @@ pub(super) fn grow<D: Device>(
             break;
         }
         let starts: Vec<_> = asked.iter().map(|it| it.start(prompts[it.index])).collect();
-        let requests: Vec<_> = asked
-            .iter()
-            .zip(&starts)
-            .map(|(it, tokens)| GroupRequest {
-                given: it.given.prefix,
-                ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
-            })
-            .collect();
+        let requests = asked.iter().zip(&starts).map(|(it, tokens)| GroupRequest {
+            given: it.given.prefix,
+            ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
+        });
+        let requests: Vec<_> = requests.collect();
         let sampling = task.sampling(RngStream::of_part(part));
         let sampled = engines.sample(&requests, &sampling)?;
         batch.tokens.add(&sampled);

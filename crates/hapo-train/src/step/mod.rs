@@ -11,8 +11,8 @@ mod scores;
 pub(crate) mod update;
 
 use hapo_core::{
-    Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step,
-    Term, drop_short_groups,
+    Advantage, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step, Term,
+    drop_short_groups,
 };
 use hapo_kernels::Device;
 use hapo_run::Metrics;
@@ -131,7 +131,7 @@ pub(crate) fn mix<D: Device>(
     Ok((mixed, dropped))
 }
 
-/// The credit of groups by the method, and their tokens.
+/// The credit of groups by the method, and their tokens with what they are worth (Eq. 2, Eq. 11).
 pub(crate) fn credited<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
@@ -141,45 +141,35 @@ pub(crate) fn credited<D: Device>(
         let hint = "give rewards from 0, or take method = \"grpo\"";
         return Err(Refusal::input(problem).hint(hint));
     }
-    let scores = scores_of(task, engines, &groups)?;
+    let (scores, recipe) = (scores_of(task, engines, &groups)?, task.plan.recipe());
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, task.step, &scores);
-        attach_reference(&mut credit, &scores, task.plan.recipe().loss());
-        if let Some(correction) = task.plan.recipe().rollouts.correction() {
+        attach_reference(&mut credit, &scores, recipe.loss());
+        if let Some(correction) = recipe.rollouts.correction() {
             let members = group.members().iter().zip(&mut credit);
             let sampled = members.filter_map(|(member, spans)| Some((member.sampled()?, spans)));
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
         }
-        let tokens = tokens_of(task, &group, &credit);
+        // Without its masked rollouts (D32).
+        let members = group.members().iter().zip(credit.iter().cloned());
+        let trained = members.filter(|it| !it.0.is_masked(task.verifier.policy.truncated));
+        let prompt = task.table.prompt(group.prompt()).tokens.clone();
+        let behind = |member: &Member| task.method.trained_behind(member);
+        let tokens = token_group(trained, prompt, behind, recipe.loss());
         let has_terms = tokens.has_terms();
         Credited { group, credit, scores, tokens, has_terms }
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;
-    if task.plan.recipe().loss().importance_ratio_level == ImportanceRatioLevel::Sequence {
-        require_one_advantage(&credited)?;
+    // A recipe is refused for it before the run, but not with a method in Python, which says it by its credit alone.
+    let is_per_token =
+        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
+    let is_by_sequence = recipe.loss().importance_ratio_level == ImportanceRatioLevel::Sequence;
+    let mut spans = credited.iter().flat_map(|it| it.credit.iter().flatten());
+    if is_by_sequence && spans.any(is_per_token) {
+        let problem =
+            "the method gives each token an advantage, and the ratio of a sequence takes one";
+        return Err(Refusal::input(problem).hint("use loss.importance_ratio_level = \"token\""));
     }
     Ok(credited)
-}
-
-/// Refuses an advantage for each token, where the ratio of a sequence takes one. A recipe is refused for it before the
-/// run, but not with a method in Python, which says it by its credit alone.
-fn require_one_advantage(credited: &[Credited]) -> Result<()> {
-    let per_token =
-        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
-    if !credited.iter().flat_map(|it| it.credit.iter().flatten()).any(per_token) {
-        return Ok(());
-    }
-    let problem = "the method gives each token an advantage, and the ratio of a sequence takes one";
-    Err(Refusal::input(problem).hint("use loss.importance_ratio_level = \"token\""))
-}
-
-/// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).
-fn tokens_of(task: Task, group: &MixedGroup, credit: &Credit) -> TokenGroup {
-    let recipe = task.plan.recipe();
-    let prompt = task.table.prompt(group.prompt()).tokens.clone();
-    let truncated = task.verifier.policy.truncated;
-    let members = group.members().iter().zip(credit.iter().cloned());
-    let behind = |member: &Member| task.method.trained_behind(member);
-    token_group(members.filter(|it| !it.0.is_masked(truncated)), prompt, behind, recipe.loss())
 }

@@ -79,19 +79,10 @@ pub(crate) fn scores_of<D: Device>(
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let mut scores = of_reference(task, engines, groups)?;
-    if task.method.help.needs.scores_members {
-        let own = of_weights(task, engines.learner, groups)?;
-        scores.iter_mut().zip(own).for_each(|(scores, own)| scores.own = own);
+    if !task.method.help.needs.scores_members {
+        return Ok(scores);
     }
-    Ok(scores)
-}
-
-/// Members behind the prompts that the method names for each, by the weights of the step.
-fn of_weights<D: Device>(
-    task: Task,
-    learner: &mut Trainer<D>,
-    groups: &[MixedGroup],
-) -> Result<Vec<Vec<TokenScores>>> {
+    // Members behind the prompts that the method names for each, by the weights of the step.
     let mut read = Vec::new();
     for group in groups {
         for (index, member) in group.members().iter().enumerate() {
@@ -100,11 +91,13 @@ fn of_weights<D: Device>(
             read.push(prompt.map(|it| (it, member.tokens())));
         }
     }
-    let mut scored = by_weights(task, learner, read.iter().flatten())?.into_iter();
+    let mut scored = by_weights(task, engines.learner, read.iter().flatten())?.into_iter();
     let mut of_member =
         read.iter().map(|it| it.as_ref().and_then(|_| scored.next()).unwrap_or_default());
-    let of_group = |it: &MixedGroup| of_member.by_ref().take(it.members().len()).collect();
-    Ok(groups.iter().map(of_group).collect())
+    for (scores, group) in scores.iter_mut().zip(groups) {
+        scores.own = of_member.by_ref().take(group.members().len()).collect();
+    }
+    Ok(scores)
 }
 
 /// The responses behind their prompts, by the weights of the step.
