@@ -133,10 +133,8 @@ impl Batch<'_> {
             }
             if self.lengths[row] < 0 {
                 let got = self.lengths[row];
-                return Err(value_error(
-                    "lengths",
-                    format!("row {row}: expected a number from 0, got {got}"),
-                ));
+                let problem = format!("row {row}: expected a number from 0, got {got}");
+                return Err(value_error("lengths", problem));
             }
         }
         Ok(())
@@ -170,28 +168,23 @@ impl Batch<'_> {
         }
         let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.0, &it.1)), dropped);
         decided.metrics = statistics.entries().filter(|it| !it.0.starts_with("verify/")).collect();
-        let below = (0..self.rewards.len())
-            .filter(|row| self.groups[*row] >= 0 && self.rewards[*row] < self.wrong)
-            .count();
+        let rows = self.rewards.iter().zip(self.groups);
+        let below = rows.filter(|(reward, group)| **group >= 0 && **reward < self.wrong).count();
         if below > 0 {
             decided.metrics.push((hapo_run::REWARD_BELOW_WRONG, below as f64));
         }
         let step = self.slot.step;
         decided.metrics.push(("gate/threshold", method.gated.threshold(step)));
-        decided
-            .metrics
-            .push(("gate/success_limit", f64::from(method.gated.success_limit(step).get())));
+        let limit = f64::from(method.gated.success_limit(step).get());
+        decided.metrics.push(("gate/success_limit", limit));
         Ok(decided)
     }
 
     /// The group after the gate; none where too few of its rollouts came back.
     fn group(&self, method: &Method, group: usize, rows: &[usize]) -> PyResult<Option<MixedGroup>> {
         if rows.len() > method.group_size {
-            let problem = format!(
-                "expected groups of at most {} rows, got one of {}",
-                method.group_size,
-                rows.len()
-            );
+            let (most, n) = (method.group_size, rows.len());
+            let problem = format!("expected groups of at most {most} rows, got one of {n}");
             return Err(value_error("uids", problem));
         }
         let teacher = self.teacher(group)?;
@@ -284,16 +277,8 @@ impl Decided {
                 )?;)+
             };
         }
-        column!(
-            rows,
-            reward,
-            replaced,
-            trained,
-            counted,
-            advantage,
-            teacher_weight,
-            entropy_exponent
-        );
+        column!(rows, reward, replaced, trained, counted);
+        column!(rows, advantage, teacher_weight, entropy_exponent);
         column!(groups, successes, n_eff, confidence, injected, dropped);
         it.set_item("operator", self.operator)?;
         let metrics = PyDict::new(py);
@@ -364,12 +349,8 @@ pub(crate) fn teacher_weight(
         return Err(value_error("successes", format!("expected at most {n_eff}, got {successes}")));
     }
     let rewards = (0..n_eff).map(|it| if it < successes { 1.0 } else { 0.0 }).collect();
-    Ok(hapo_core::teacher_weight(
-        rule(weight)?,
-        &closed(rewards, 1.0),
-        initial_threshold,
-        advantage,
-    ))
+    let (rule, group) = (rule(weight)?, closed(rewards, 1.0));
+    Ok(hapo_core::teacher_weight(rule, &group, initial_threshold, advantage))
 }
 
 /// The mean as the engine takes it: summed in order, of equal numbers the number itself, 0 of none.

@@ -9,8 +9,8 @@ use hapo_core::{
     Candidate, Clip, Loss, NormaliserKind, RngStream, SampledGroup, Scores, Slot, Step,
     TeacherTrajectory, TrainPrompt, Verdict,
 };
-use hapo_data::TemplateChoice;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_data::{Example, TemplateChoice};
 use hapo_kernels::AdamW;
 use hapo_model::folder::{Companions, Layout};
 use hapo_model::{ActivationCheckpointing, Dtype};
@@ -105,10 +105,8 @@ impl Engine {
     }
 
     fn batching(&self, temperature: f32) -> Batching {
-        Batching {
-            micro_batch_tokens: self.micro_batch_tokens,
-            inverse_temperature: 1.0 / temperature,
-        }
+        let micro_batch_tokens = self.micro_batch_tokens;
+        Batching { micro_batch_tokens, inverse_temperature: 1.0 / temperature }
     }
 }
 
@@ -404,8 +402,7 @@ pub(crate) fn task_rows(
     let (split, teacher_steps) = (Split::Train, TeacherSteps::Exact);
     let set = TaskSet { seed, levels, split, count, teacher_coverage, teacher_steps };
     let made = make_set(&set).map_err(|it| value_error("task", it))?;
-    let row =
-        |it: hapo_data::Example| (it.id, it.problem, it.answer, it.teachers.into_iter().next());
+    let row = |it: Example| (it.id, it.problem, it.answer, it.teachers.into_iter().next());
     Ok(made.examples.into_iter().map(row).collect())
 }
 
@@ -415,10 +412,8 @@ pub(crate) fn order(step: u64, prompts: usize, per_step: usize, seed: u64) -> Py
     within("step", step, 1..=1_000_000_000)?;
     if per_step == 0 || prompts < per_step || prompts > 1 << 24 {
         let got = format!("step {step}, {prompts} prompts, {per_step} in a step");
-        return Err(value_error(
-            "order",
-            format!("expected enough prompts, and at most 16777216, got {got}"),
-        ));
+        let problem = format!("expected enough prompts, and at most 16777216, got {got}");
+        return Err(value_error("order", problem));
     }
     let order = Order { seed, prompts, per_step };
     Ok(order.of_step(step).into_iter().map(|it| it.0).collect())

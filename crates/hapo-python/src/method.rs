@@ -1,8 +1,8 @@
 //! A method with its gate, and what there is of methods, operators and graders.
 
 use hapo_core::{
-    Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
-    TeacherPick, TeacherWeight,
+    Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Refusal, Scored,
+    SlotRule, TeacherPick, TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -56,14 +56,10 @@ impl Method {
             None => Gated::bare(method, group_size),
             Some(it) => {
                 let it = it.get();
-                if it.schedule.group_size() != group_size {
-                    return Err(value_error(
-                        "group_size",
-                        format!(
-                            "expected the schedule's, {}, got {group_size}",
-                            it.schedule.group_size()
-                        ),
-                    ));
+                let own = it.schedule.group_size();
+                if own != group_size {
+                    let problem = format!("expected the schedule's, {own}, got {group_size}");
+                    return Err(value_error("group_size", problem));
                 }
                 let hapo = HapoGate { slot, teacher, ..HapoGate::of(it.gate) };
                 Gated::hapo(method, hapo, group_size, it.steps_per_epoch)
@@ -138,9 +134,8 @@ fn with_defaults(name: &str) -> PyResult<hapo_core::Method> {
 }
 
 fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<hapo_core::Method> {
-    entry
-        .build(settings)
-        .map_err(|problem| value_error(problem.place().unwrap_or("settings"), &problem))
+    let refused = |it: Refusal| value_error(it.place().unwrap_or("settings"), &it);
+    entry.build(settings).map_err(refused)
 }
 
 fn find(name: &str) -> PyResult<&'static MethodEntry> {

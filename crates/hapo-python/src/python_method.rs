@@ -186,11 +186,8 @@ impl PythonMethod {
             let module = py.import("hapo._method");
             let ask = || call(module.as_ref().map_err(|it| it.clone_ref(py))?);
             let mut answer = ask();
-            while answer
-                .as_ref()
-                .err()
-                .is_some_and(|it| it.is_instance_of::<PyKeyboardInterrupt>(py))
-            {
+            let is_interrupt = |it: &PyErr| it.is_instance_of::<PyKeyboardInterrupt>(py);
+            while answer.as_ref().err().is_some_and(is_interrupt) {
                 INTERRUPTED.set(true);
                 answer = ask();
             }
@@ -240,9 +237,8 @@ impl PythonMethod {
             let sampled = Sampled::growing(group, self.memory(module.py()));
             module.call_method1("grow", (&self.object, sampled))?.extract::<Option<RawPart>>()
         });
-        let Some(Some((rollouts, teacher, own, hint, response))) = asked else {
-            return Growth::Complete;
-        };
+        let asked = asked.flatten();
+        let Some((rollouts, teacher, own, hint, response)) = asked else { return Growth::Complete };
         let prefix = match (teacher, own) {
             (0, None) => Prefix::None,
             (_, Some((rollout, tokens))) => Prefix::Own { rollout, tokens },
@@ -264,25 +260,16 @@ impl PythonMethod {
         });
         let mut mixed = offer.mix(group, false);
         for (slot, teacher, trace) in entries.unwrap_or_default() {
-            mixed = mixed.with(
-                |replaced| match (teacher, trace) {
-                    (Some(it), _) => {
-                        Member::Teacher { trajectory: offer.teachers[it].clone(), replaced }
-                    }
-                    (None, trace) => {
-                        let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
-                        let trace = StoredTrace {
-                            tokens,
-                            log_probs,
-                            reward,
-                            step: Step(step),
-                            ..StoredTrace::default()
-                        };
-                        Member::Replayed { trace, replaced }
-                    }
-                },
-                slot,
-            );
+            let member = |replaced| match teacher {
+                Some(it) => Member::Teacher { trajectory: offer.teachers[it].clone(), replaced },
+                None => {
+                    let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
+                    let (step, rest) = (Step(step), StoredTrace::default());
+                    let trace = StoredTrace { tokens, log_probs, reward, step, ..rest };
+                    Member::Replayed { trace, replaced }
+                }
+            };
+            mixed = mixed.with(member, slot);
         }
         mixed
     }
@@ -431,17 +418,12 @@ pub(crate) fn span_loss<'py>(
         let recorded = now.len() - member.log_probs().len();
         for span in spans {
             let at = span.tokens.clone();
-            let old = match at.start.checked_sub(recorded) {
+            let old_log_probs = match at.start.checked_sub(recorded) {
                 Some(start) => &member.log_probs()[start..][..at.len()],
                 None => &now[at.clone()],
             };
-            let entropies = vec![0.5; at.len()];
-            let tokens = SpanTokens {
-                log_probs: &now[at.clone()],
-                old_log_probs: old,
-                reference: &[],
-                entropies: &entropies,
-            };
+            let (log_probs, entropies) = (&now[at.clone()], &vec![0.5; at.len()]);
+            let tokens = SpanTokens { log_probs, old_log_probs, reference: &[], entropies };
             let mut by_entropy = vec![0.0; at.len()];
             total -= loss.span(span, tokens, 1.0.into(), &mut slope[at], &mut by_entropy).objective;
         }

@@ -50,8 +50,7 @@ pub(crate) fn write_rollouts(
             serde_json::from_str::<RolloutLine>(it)
                 .map_err(|problem| value_error("lines", format_args!("row {row}: {problem}")))
         };
-        let lines: Vec<RolloutLine> =
-            lines.iter().enumerate().map(read).collect::<PyResult<_>>()?;
+        let lines = lines.iter().enumerate().map(read).collect::<PyResult<Vec<_>>>()?;
         let folder = RunFolder(&run);
         let mut writer = RolloutWriter::default();
         create_folder(&folder.rollouts())

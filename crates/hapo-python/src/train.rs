@@ -78,9 +78,8 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
         (Ok(_), None) if interrupted > 1 => Err(PyKeyboardInterrupt::new_err(())),
         (Ok((folder, outcome)), None) => {
             // A path that is no UTF-8 has no JSON.
-            let json =
-                serde_json::to_value(outcome).map_err(|it| PyValueError::new_err(it.to_string()));
-            let mut json = json?;
+            let json = serde_json::to_value(outcome);
+            let mut json = json.map_err(|it| PyValueError::new_err(it.to_string()))?;
             json["interrupted"] = (interrupted > 0).into();
             Ok((folder, json.to_string()))
         }
@@ -100,9 +99,8 @@ fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)
     // A function of this process cannot be ended.
     let is_limited = stages.iter().any(|it| it.reward.timeout != 30.0);
     if request.reward.is_some() && is_limited {
-        return refused(
-            "reward.timeout: expected none beside a function, got a limit for programs",
-        );
+        let problem = "reward.timeout: expected none beside a function, got a limit for programs";
+        return refused(problem);
     }
     let threads = hapo_cli::threads(request.threads);
     let compute = stages[0].compute;

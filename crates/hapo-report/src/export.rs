@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use hapo_core::Refusal;
-use hapo_run::{Columns, RunFolder, recipe_value};
+use hapo_run::{RunFolder, recipe_value};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -38,21 +38,16 @@ impl Run {
     /// The steps after `last` and their finite numbers.
     pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
         let columns = &self.columns;
-        let rows = columns.steps().iter().enumerate();
-        rows.filter(|(_, step)| **step > last as f64)
-            .map(|(row, step)| (*step as u64, numbers_of(columns, row)))
-            .collect()
+        let numbers = |row: usize| {
+            let number = |name: &String| {
+                let value = columns.get(name)?[row];
+                value.is_finite().then(|| (name.clone(), json!(value)))
+            };
+            columns.names().iter().filter(|it| *it != "step").filter_map(number).collect()
+        };
+        let rows = columns.steps().iter().enumerate().filter(|(_, step)| **step > last as f64);
+        rows.map(|(row, step)| (*step as u64, numbers(row))).collect()
     }
-}
-
-fn numbers_of(columns: &Columns, row: usize) -> Map<String, Value> {
-    let names = columns.names().iter().filter(|it| *it != "step");
-    names
-        .filter_map(|name| {
-            let value = columns.get(name)?[row];
-            value.is_finite().then(|| (name.clone(), json!(value)))
-        })
-        .collect()
 }
 
 fn value_of(toml: &str) -> Value {

@@ -204,12 +204,9 @@ fn last(parts: &[String], count: usize) -> String {
 fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
     let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
-    let columns = Columns::read(&folder.metrics(), &mut notes);
-    let columns = found_or(&mut unreadable, columns);
-    let recipe = read_recipe(folder, &mut notes);
-    let (recipe, build) = found_or(&mut unreadable, recipe);
-    let gate = read_gate(folder, &mut notes);
-    let gate = found_or(&mut unreadable, gate);
+    let columns = found_or(&mut unreadable, Columns::read(&folder.metrics(), &mut notes));
+    let (recipe, build) = found_or(&mut unreadable, read_recipe(folder, &mut notes));
+    let gate = found_or(&mut unreadable, read_gate(folder, &mut notes));
     let start = found_or(&mut unreadable, folder.start_metrics());
     let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
     let end = found_or(&mut unreadable, read_json::<EarlyEnd>(&folder.early_end()));

@@ -21,8 +21,7 @@ pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     } else if let Some((name, ends)) = last_of_all(&last) {
         sentences.push(format!("{name} at the end: {}.", ranked(ends, plain)));
     }
-    let left: Vec<(&str, u64)> =
-        runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
+    let left: Vec<_> = runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
     match left.as_slice() {
         [] => {}
         [(_, step)] if runs.len() == 1 => {

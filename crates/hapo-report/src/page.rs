@@ -59,7 +59,7 @@ fn fill(title: &str, blocks: &str) -> String {
         .replace("{{policy}}", &policy)
         .replace("{{style}}", STYLE)
         .replace("{{script}}", SCRIPT);
-    for (place, text) in [("{{blocks}}", blocks), ("{{title}}", escaped.as_str())] {
+    for (place, text) in [("{{blocks}}", blocks), ("{{title}}", &escaped)] {
         let at = page.find(place).expect("the shell has the place");
         page.replace_range(at..at + place.len(), text);
     }

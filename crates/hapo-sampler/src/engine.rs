@@ -23,9 +23,7 @@ use hapo_model::{
 };
 use rayon::prelude::*;
 
-use crate::request::{
-    Capacity, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId,
-};
+use crate::request::{EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId};
 use crate::text::TextStream;
 
 #[derive(Debug)]
@@ -161,13 +159,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Queues a request; it is admitted in one of the next steps.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, Refusal> {
-        request.check(&Capacity {
-            vocabulary: self.model.config().vocab_size,
-            positions: self.model.positions(),
-            cache_tokens: self.cache.capacity(),
-            cost: KvCache::<D>::cost,
-            has_tokenizer: self.tokenizer.is_some(),
-        })?;
+        request.check(self.model, &self.cache, self.tokenizer.is_some())?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
         let job = Job { request, admitted: 0, finished: 0, prompt: None };
@@ -180,9 +172,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Cancels a request; no event of it follows. Is `false` when it had finished or is unknown.
     pub fn cancel(&mut self, id: RequestId) -> Result<bool, Refusal> {
-        let Some(job) = self.jobs.remove(&id) else {
-            return Ok(false);
-        };
+        let Some(job) = self.jobs.remove(&id) else { return Ok(false) };
         if let Some((_, it)) = self.partial.take_if(|it| it.0 == id) {
             self.cache.cancel_prefill(it);
         }
@@ -277,7 +267,11 @@ impl<'a, D: Device> Engine<'a, D> {
         let next = self.cache.decode_next(self.model, step, &wanted, usable)?;
         let one = |(it, next): (&Running, NextToken)| match next {
             NextToken::Drawn(it) => (it, Vec::new()),
-            NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
+            NextToken::Logits(logits) => {
+                let request = &self.jobs[&it.sequence.id].request;
+                let row = request.decoding.row(self.uniform_of(&it.sequence));
+                (draw(&logits, row, usable), top(&logits, request.top_log_probs))
+            }
         };
         // Tokens drawn on the device are only passed on: no work to share out.
         if wanted.iter().all(Option::is_some) {
@@ -295,15 +289,6 @@ impl<'a, D: Device> Engine<'a, D> {
             position: it.tokens.len() as u64,
         };
         uniform(key.seed, key.rng_stream, counter)
-    }
-
-    fn draw_one(&self, it: &Sequence, logits: &[f32]) -> WithMostLikely {
-        let request = &self.jobs[&it.id].request;
-        let number = self.uniform_of(it);
-        (
-            draw(logits, request.decoding.row(number), self.limits.usable_vocab),
-            top(logits, request.top_log_probs),
-        )
     }
 
     /// Appends a token; the sequence keeps running or finishes.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hapo_core::{PromptId, Refusal, RngStream, Rollout, SampledGroup};
-use hapo_kernels::{Device, DrawnToken};
+use hapo_kernels::Device;
 use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::MAX_PREFILL_PROMPTS;
@@ -182,7 +182,10 @@ pub fn sample_each<D: Device, E: From<Refusal>>(
             let (rollout, details) = &mut at.completions[it.completion];
             match it.kind {
                 EventKind::Token(NewToken { drawn, .. }) => {
-                    push(rollout, details, drawn);
+                    rollout.tokens.push(drawn.token);
+                    rollout.log_probs.push(drawn.log_prob);
+                    details.log_probs_t1.push(drawn.log_prob_t1);
+                    details.entropies.push(drawn.entropy);
                     done += 1;
                 }
                 EventKind::Finished { reason, .. } => {
@@ -244,13 +247,6 @@ impl Begun {
         let (rollouts, details) = self.completions.into_iter().unzip();
         Sampled { group: SampledGroup::new(request.prompt, request.completions, rollouts), details }
     }
-}
-
-fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
-    rollout.tokens.push(drawn.token);
-    rollout.log_probs.push(drawn.log_prob);
-    details.log_probs_t1.push(drawn.log_prob_t1);
-    details.entropies.push(drawn.entropy);
 }
 
 #[cfg(test)]

@@ -70,10 +70,10 @@ impl Drawing<'_> {
             }
         }
         let is_result =
-            |metric: &str| metric == "reward/policy_only" || metric.starts_with("eval/");
+            |it: &Curve| it.metric == "reward/policy_only" || it.metric.starts_with("eval/");
         let is_zero = |it: &Curve| it.points.iter().all(|it| it.values == [0.0; 3]);
         if figure.scale != Scale::Stacked && !curves.iter().all(is_zero) {
-            curves.retain(|it| !is_zero(it) || is_result(&it.metric));
+            curves.retain(|it| !is_zero(it) || is_result(it));
         }
         curves
     }

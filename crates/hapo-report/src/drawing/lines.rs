@@ -118,9 +118,8 @@ impl Drawing<'_> {
     /// The ground of the gate's phases, of the first run that has a gate.
     fn phases(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
         let mut runs = self.sets.iter().flat_map(|set| set.runs.iter().map(|it| &self.runs[*it]));
-        let Some((run, gate)) = runs.find_map(|run| Some((run, run.gate.as_ref()?))) else {
-            return;
-        };
+        let gated = runs.find_map(|run| Some((run, run.gate.as_ref()?)));
+        let Some((run, gate)) = gated else { return };
         let place = |step: u64| x.place(step as f64 + run.shift);
         let steps = run.columns.steps();
         let logged = steps.last().copied().unwrap_or(0.0) as u64;

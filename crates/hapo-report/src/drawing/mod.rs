@@ -65,8 +65,7 @@ impl Drawing<'_> {
         let names = self.runs.iter().flat_map(|run| run.columns.names());
         let others: Vec<(&str, String)> =
             others(names).into_iter().map(|it| (it, format!("metric-{it}"))).collect();
-        let lines: Vec<[(&str, &str); 1]> =
-            others.iter().map(|(metric, _)| [(*metric, *metric)]).collect();
+        let lines: Vec<_> = others.iter().map(|(metric, _)| [(*metric, *metric)]).collect();
         let own = others.iter().zip(&lines).map(|((title, id), lines)| Figure {
             id,
             title,

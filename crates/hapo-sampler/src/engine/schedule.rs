@@ -72,9 +72,7 @@ impl<D: Device> Engine<'_, D> {
     pub(super) fn take_waiting(&mut self, budget: &mut usize) -> Result<Vec<Running>, Refusal> {
         let mut admitted: Vec<Running> = Vec::new();
         while self.running.len() + admitted.len() < self.limits.max_sequences {
-            let Some(&id) = self.waiting.front() else {
-                break;
-            };
+            let Some(&id) = self.waiting.front() else { break };
             let slots = self.limits.max_sequences - self.running.len() - admitted.len();
             let step = match self.jobs[&id].prompt.as_ref().map(|it| it.slot) {
                 Some(prompt) => self.fork(id, prompt).map(|it| {

@@ -50,9 +50,7 @@ impl Stats {
 
     fn add(&mut self, name: &'static str, over: Over, more: Value) {
         let known = self.entries.iter_mut().find(|it| it.0 == name);
-        let Some((_, _, value)) = known else {
-            return self.entries.push((name, over, more));
-        };
+        let Some((_, _, value)) = known else { return self.entries.push((name, over, more)) };
         match (value, more) {
             (Value::Mean { sum, count }, Value::Mean { sum: s, count: c }) => {
                 *sum += s;

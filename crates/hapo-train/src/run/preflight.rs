@@ -30,9 +30,8 @@ pub(crate) fn preflight<D: Device>(
 ) -> Result<Option<Preflight>> {
     let (wants_teacher, seeks_answers) = (run.wants_teacher(), run.grader.grader.reads_answers());
     let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
-    let Some((task, mut engines, _)) = run.task(Step(1)).filter(|it| looks(it.0.table)) else {
-        return Ok(None);
-    };
+    let found = run.task(Step(1)).filter(|it| looks(it.0.table));
+    let Some((task, mut engines, _)) = found else { return Ok(None) };
     let Task { table, order, plan, .. } = task;
     let recipe = plan.recipe();
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
