@@ -1,7 +1,6 @@
 //! Arguments, and errors: of an argument, with its name, the expected and the given value; of the engine as `hapo.Error`.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use std::{fmt::Display, ops::RangeInclusive};
 
 use hapo_cli::failure;
 use hapo_core::{Decimal, excerpt};
@@ -9,8 +8,7 @@ use hapo_train::recipe::RecipeProblem;
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray, PyReadwriteArray, PyUntypedArray};
 use numpy::{PyArray, PyArrayMethods, PyUntypedArrayMethods, dtype};
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyTypeError, prelude::*};
 use serde::de::DeserializeOwned;
 pub(crate) use verify_python::arguments::{same, text, type_error, value_error};
 

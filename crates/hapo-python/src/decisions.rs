@@ -8,10 +8,8 @@ use hapo_core::{
     SuccessLimit, TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
     drop_short_groups,
 };
-use numpy::ndarray::Ix1;
-use numpy::{IntoPyArray, PyReadonlyArray};
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use numpy::{IntoPyArray, PyReadonlyArray, ndarray::Ix1};
+use pyo3::{prelude::*, types::PyDict};
 
 use crate::arguments::{array, same, value_error, word};
 use crate::method::{Method, rule};

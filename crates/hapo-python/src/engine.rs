@@ -1,9 +1,8 @@
 //! A model by hand: prompts, samples, scores, gradients, updates, files.
 
-use std::io::Cursor;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{io::Cursor, ops::RangeInclusive};
 
 use hapo_core::{
     Candidate, Clip, Loss, NormaliserKind, RngStream, SampledGroup, Scores, Slot, Step,
@@ -127,8 +126,7 @@ impl Engine {
         within("micro_batch_tokens", micro_batch_tokens, 1..=1 << 30)?;
         let open = || -> anyhow::Result<Self> {
             let folder = hapo_cli::support::hub::model_folder(path)?;
-            let request = TemplateChoice::named(template.unwrap_or(AUTO));
-            let template = template_of(request, &folder)?;
+            let template = template_of(TemplateChoice::named(template.unwrap_or(AUTO)), &folder)?;
             let mut loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
             let files = loaded.tokenizer_files;
             let template = choose_template(template.choice(), path, &files)?;
@@ -237,8 +235,7 @@ impl Engine {
             .iter()
             .map(|(prompt, response)| ScoreRequest { prompt, response, inverse_temperature, top })
             .collect();
-        let batching = self.batching(temperature);
-        let scored = py.detach(|| self.trainer().score(&requests, batching));
+        let scored = py.detach(|| self.trainer().score(&requests, self.batching(temperature)));
         let scored = scored.map_err(|it| raised(py, &it.into(), None))?;
         let arrays = |it: hapo_core::TokenScores| {
             (it.log_probs.into_pyarray(py), it.entropies.into_pyarray(py), it.top)
@@ -328,8 +325,7 @@ impl Engine {
 
     /// The tokens of a text, without a template.
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let tokens = self.chat.tokenizer.encode(text).map_err(|it| value_error("text", it))?;
-        Ok(tokens.into_pyarray(py))
+        Ok(self.chat.tokenizer.encode(text).map_err(|it| value_error("text", it))?.into_pyarray(py))
     }
 }
 
@@ -415,6 +411,5 @@ pub(crate) fn order(step: u64, prompts: usize, per_step: usize, seed: u64) -> Py
         let problem = format!("expected enough prompts, and at most 16777216, got {got}");
         return Err(value_error("order", problem));
     }
-    let order = Order { seed, prompts, per_step };
-    Ok(order.of_step(step).into_iter().map(|it| it.0).collect())
+    Ok(Order { seed, prompts, per_step }.of_step(step).into_iter().map(|it| it.0).collect())
 }

@@ -12,8 +12,7 @@ use hapo_core::{
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyKeyboardInterrupt;
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyKeyboardInterrupt, prelude::*};
 
 use crate::arguments::{value_error, word};
 use crate::groups::{Group, Sampled};
@@ -90,8 +89,7 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
         Python::attach(|py| {
             let own = serde_json::to_string(own).expect("a table of a recipe is plain data");
             let built = factory.bind(py).call1((own,)).and_then(|it| it.extract::<Built>());
-            let method = built.and_then(|it| method_of(name, it));
-            method.map_err(|error| {
+            built.and_then(|it| method_of(name, it)).map_err(|error| {
                 let error = error.value(py);
                 let text = |name| error.getattr(name).and_then(|it| it.extract::<String>()).ok();
                 (text("key").unwrap_or_default(), text("message").unwrap_or(error.to_string()))
@@ -294,13 +292,13 @@ impl PythonMethod {
     }
 
     fn credit(&self, group: &MixedGroup, at: StepContext, scores: &Scores) -> Credit {
-        let named = format!("credit, {}", group_at(group.prompt(), at.step));
-        let credit = self.ask(&named, |module| {
-            let memory = self.memory(module.py());
-            let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
-            let raw = module.call_method1("credit", (&self.object, group))?;
-            credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
-        });
+        let credit =
+            self.ask(&format!("credit, {}", group_at(group.prompt(), at.step)), |module| {
+                let memory = self.memory(module.py());
+                let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
+                let raw = module.call_method1("credit", (&self.object, group))?;
+                credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
+            });
         credit.unwrap_or_else(|| vec![Vec::new(); group.members().len()])
     }
 }
@@ -332,8 +330,7 @@ pub(crate) fn trial_groups(
     factory: &Bound<'_, PyAny>,
     group_size: usize,
 ) -> PyResult<Vec<(Py<Group>, Py<Group>)>> {
-    let built: Built = factory.call1(("{}",))?.extract()?;
-    let method = method_of("tried", built)?;
+    let method = method_of("tried", factory.call1(("{}",))?.extract()?)?;
     let foreign = method.foreign.clone().expect("a method of Python is foreign");
     let gated = Gated::bare(method.clone(), group_size)
         .map_err(|problem| value_error("group_size", problem))?;
@@ -411,8 +408,7 @@ pub(crate) fn span_loss<'py>(
 ) -> PyResult<(f64, Vec<Bound<'py, PyArray1<f32>>>)> {
     let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TOKEN_MEAN));
     let (mut total, mut slopes) = (0.0, Vec::new());
-    let members = group.get().mixed.members();
-    for ((member, spans), now) in members.iter().zip(&credit).zip(&log_probs) {
+    for ((member, spans), now) in group.get().mixed.members().iter().zip(&credit).zip(&log_probs) {
         let now = now.as_slice()?;
         let mut slope = vec![0.0; now.len()];
         let recorded = now.len() - member.log_probs().len();

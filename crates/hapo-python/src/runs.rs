@@ -20,8 +20,7 @@ pub(crate) fn columns(py: Python<'_>, run: PathBuf) -> PyResult<(Vec<Column<'_>>
         .detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes))
         .map_err(|it| PyOSError::new_err(it.to_string()))?;
     let arrays = columns.names().iter().map(|name| {
-        let numbers = columns.get(name).unwrap_or_default().to_vec();
-        (name.clone(), numbers.into_pyarray(py))
+        (name.clone(), columns.get(name).unwrap_or_default().to_vec().into_pyarray(py))
     });
     Ok((arrays.collect(), notes))
 }

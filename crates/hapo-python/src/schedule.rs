@@ -1,8 +1,7 @@
 //! The gate over a run.
 
 use hapo_core::{Annealing, AnnealingMode, GATES, Gate, Step, Threshold};
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::{prelude::*, types::PyDict};
 
 use crate::arguments::{decimal, unknown, value_error, within, word};
 

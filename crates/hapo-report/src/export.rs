@@ -1,8 +1,6 @@
 //! The numbers of runs for other tools: a table, the lines that a tracker logs, or a line for each run.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::{collections::BTreeSet, path::PathBuf, time::SystemTime};
 
 use hapo_core::Refusal;
 use hapo_run::{RunFolder, recipe_value};
@@ -22,7 +20,6 @@ impl Run {
         folder::canonical(&self.path)
     }
 
-    /// True while a process trains in the folder.
     pub fn is_running(&self) -> bool {
         self.state == State::Running
     }
@@ -35,7 +32,6 @@ impl Run {
         Value::Object(settings)
     }
 
-    /// The steps after `last` and their finite numbers.
     pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
         let columns = &self.columns;
         let numbers = |row: usize| {
@@ -55,9 +51,6 @@ fn value_of(toml: &str) -> Value {
 }
 
 /// A table with a row for each step of each run and a column for each name; empty where a step has no number.
-///
-/// # Panics
-/// Never: the table is written to memory.
 pub fn csv(runs: &[Run]) -> String {
     let mut seen = BTreeSet::from(["step"]);
     let names = runs.iter().flat_map(|it| it.columns.names()).map(String::as_str);
@@ -102,13 +95,9 @@ pub struct RunLine {
     pub unreadable: Vec<String>,
 }
 
-/// The runs in `folders`, the latest first; each folder is a run or holds runs below it.
-///
-/// # Errors
-/// A folder without a run.
+/// The runs in `folders`, the latest first; each folder is a run or holds runs below it, or is refused.
 pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>, Refusal> {
-    let runs = logged_runs(folders)?;
-    let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
+    let mut lines: Vec<RunLine> = logged_runs(folders)?.iter().map(line).collect();
     lines.sort_by_key(|it| it.seconds_ago);
     Ok(lines)
 }

@@ -11,7 +11,6 @@ pub(crate) struct Figure<'a> {
     /// The metric and the label of each.
     pub(crate) lines: &'a [(&'a str, &'a str)],
     pub(crate) scale: Scale,
-    /// Draw the gate's phases behind the lines.
     pub(crate) phases: bool,
 }
 

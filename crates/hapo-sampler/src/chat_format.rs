@@ -8,8 +8,7 @@ use hapo_data::{
     CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, Rendering,
     TemplateChoice,
 };
-use hapo_model::Tokenizer;
-use hapo_model::folder::Companions;
+use hapo_model::{Tokenizer, folder::Companions};
 
 use crate::text::first_stop;
 
@@ -169,8 +168,7 @@ fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<
     let Some(at) = text.rfind(ANSWER) else { return Ok(None) };
     let rest = tokenizer.encode(text[at + ANSWER.len()..].trim_start())?;
     let Some(first) = rest.first() else { return Ok(None) };
-    let is_special = tokenizer.decode_without_special(&[*first])?.is_empty();
-    Ok(is_special.then_some(*first))
+    Ok(tokenizer.decode_without_special(&[*first])?.is_empty().then_some(*first))
 }
 
 #[cfg(test)]

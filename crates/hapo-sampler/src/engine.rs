@@ -35,7 +35,6 @@ pub struct Engine<'a, D: Device> {
     jobs: BTreeMap<RequestId, Job>,
     /// Requests with completions to admit, in the order they came.
     waiting: VecDeque<RequestId>,
-    /// A prompt that is read in pieces.
     partial: Option<(RequestId, PartialPrompt<D>)>,
     running: Vec<Running>,
     /// Sequences waiting for pages, in the order of their requests.
@@ -179,8 +178,7 @@ impl<'a, D: Device> Engine<'a, D> {
         self.waiting.retain(|it| *it != id);
         let running = self.running.extract_if(.., |it| it.sequence.id == id).map(|it| it.slot);
         let preempted = self.preempted.extract_if(.., |it| it.sequence.id == id);
-        let reading = preempted.filter_map(|it| it.reading);
-        for slot in running.chain(reading) {
+        for slot in running.chain(preempted.filter_map(|it| it.reading)) {
             self.cache.release(slot)?;
         }
         if let Some(prompt) = job.prompt {
@@ -189,9 +187,8 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(true)
     }
 
-    /// Admits waiting requests while there are free slots and pages, then gives every running
-    /// sequence one more token. Events of one completion are in order; completions appear in the order
-    /// they were admitted.
+    /// Admits waiting requests while there are free slots and pages, then gives every running sequence one more token.
+    /// Events of one completion are in order; completions appear in the order they were admitted.
     pub fn step(&mut self) -> Result<Vec<Event>, Refusal> {
         // Once for the whole step: to enter the device's threads is to wake one and to wait for it.
         self.model.device().enter(|| {
@@ -246,8 +243,7 @@ impl<'a, D: Device> Engine<'a, D> {
         let last = |it: &Running| *it.sequence.tokens.last().expect("it has a first token");
         let step: Vec<(SeqSlot, u32)> = self.running.iter().map(|it| (it.slot, last(it))).collect();
         let drawn = self.decode_and_draw(&step)?;
-        let running = std::mem::take(&mut self.running);
-        for (it, drawn) in running.into_iter().zip(drawn) {
+        for (it, drawn) in std::mem::take(&mut self.running).into_iter().zip(drawn) {
             self.push(it, drawn, events)?;
         }
         Ok(())

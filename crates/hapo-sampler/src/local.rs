@@ -6,10 +6,9 @@ use hapo_core::{PromptId, Refusal, RngStream, Rollout, SampledGroup};
 use hapo_kernels::Device;
 use hapo_model::{KvCache, Model, Tokenizer};
 
-use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
     Decoding, Engine, EngineLimits, EventKind, FinishReason, KvMemory, Longest, NewToken, Request,
-    RngKey,
+    RngKey, engine::MAX_PREFILL_PROMPTS,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +68,6 @@ pub struct SampleSettings<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     pub group: SampledGroup,
-    /// One for each rollout, in order.
     pub details: Vec<Details>,
 }
 
@@ -93,7 +91,6 @@ pub struct Details {
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub tokenizer: &'a Tokenizer,
-    /// Texts that end a completion.
     pub stop_strings: &'a [String],
     /// Called after every token with the share that is done, of the longest completions that there can be; one that
     /// ends early counts as whole.
@@ -114,8 +111,7 @@ pub fn sample<D: Device>(
         groups[index] = Some(it);
         Ok::<_, Refusal>(())
     })?;
-    let groups = groups.into_iter();
-    Ok(groups.map(|it| it.expect("every request is finished once")).collect())
+    Ok(groups.into_iter().map(|it| it.expect("every request is finished once")).collect())
 }
 
 /// Tokens of key/value cache with which [`sample`] preempts none of `sequences` running sequences of `requests`
@@ -144,8 +140,7 @@ pub fn sample_each<D: Device, E: From<Refusal>>(
     for (index, it) in requests.iter().enumerate().filter(|it| it.1.completions == 0) {
         finished(index, Begun::new(it).into_group(it))?;
     }
-    let requested = requests.iter().map(|it| it.completions).sum::<usize>();
-    if requested == 0 {
+    if requests.iter().map(|it| it.completions).sum::<usize>() == 0 {
         return Ok(());
     }
     let limits = limits(model, requests, settings)?;

@@ -44,7 +44,6 @@ pub struct Request {
     pub stop_strings: Vec<String>,
     /// Events carry text of this kind; with stop strings they always carry one.
     pub text: Option<SpecialTokens>,
-    /// Number of most likely tokens reported with each token.
     pub top_log_probs: usize,
     pub rng: RngKey,
 }
@@ -93,17 +92,14 @@ pub struct NewToken {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// Its last token is one of the stop tokens.
     EndToken,
     /// Its text contains this stop string of the request.
     StopString(usize),
-    /// It has `max_tokens` tokens.
     #[default]
     Length,
 }
 
 impl FinishReason {
-    /// `end_token`, `stop_string` or `length`.
     pub fn name(self) -> &'static str {
         match self {
             Self::EndToken => "end_token",

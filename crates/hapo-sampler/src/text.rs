@@ -27,7 +27,6 @@ struct Reading {
     context: usize,
     read: usize,
     special: SpecialTokens,
-    /// Text that may be the beginning of a stop string.
     held: String,
 }
 
@@ -69,8 +68,7 @@ impl TextStream {
         tokenizer: &Tokenizer,
         stops: &[String],
     ) -> Result<Grown, Refusal> {
-        let rest = self.reading.unread(tokenizer, &self.tokens)?;
-        self.reading.held.push_str(&rest);
+        self.reading.held.push_str(&self.reading.unread(tokenizer, &self.tokens)?);
         let mut grown = self.reading.release(stops);
         if grown.stopped.is_none() {
             grown.text.push_str(&self.reading.held);
@@ -138,8 +136,7 @@ fn is_byte(token: &str) -> bool {
     digits.is_some_and(|it| it.len() == 2 && u8::from_str_radix(it, 16).is_ok())
 }
 
-/// Where the earliest stop string begins and which it is; the first of the list where two begin
-/// together.
+/// Where the earliest stop string begins and which it is; the first of the list where two begin together.
 pub(crate) fn first_stop(text: &str, stops: &[String]) -> Option<(usize, usize)> {
     (stops.iter().enumerate())
         .filter_map(|(index, it)| text.find(it.as_str()).map(|at| (at, index)))

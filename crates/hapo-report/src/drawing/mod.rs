@@ -44,7 +44,6 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// A piece of a line as it is drawn.
 fn mark(curve: &Curve, is_area: bool, left: f64, middle: f64) -> String {
     let (colour, dash) = (curve.colour, curve.line % DASHES);
     if is_area {

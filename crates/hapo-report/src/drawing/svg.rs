@@ -164,7 +164,6 @@ pub(super) fn tick_text(value: f64) -> String {
     }
 }
 
-/// The end of a text that is too long.
 pub(super) fn cut(text: &str, most: usize) -> String {
     let n = text.chars().count();
     if n <= most {

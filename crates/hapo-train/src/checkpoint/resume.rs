@@ -1,8 +1,7 @@
 //! The contents of a run folder whose run is resumed, and whether it is the same run.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs};
 
 use hapo_core::{Refusal, if_there};
 use hapo_model::folder::broken_checkpoint;
@@ -10,10 +9,8 @@ use hapo_run::{
     MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences, recipe_entries,
 };
 
-use crate::Result;
 use crate::checkpoint::{self, TrainerState};
-use crate::problems::inputs::Inputs;
-use crate::recipe::Recipe;
+use crate::{Result, problems::inputs::Inputs, recipe::Recipe};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
@@ -135,7 +132,6 @@ impl Found {
         Ok(())
     }
 
-    /// Renames the incomplete checkpoints, so that nothing counts them.
     pub(crate) fn set_incomplete_aside(
         &self,
         run_dir: &Path,

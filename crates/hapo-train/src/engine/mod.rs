@@ -33,7 +33,6 @@ pub trait Sampler<W> {
         settings: &SampleSettings,
     ) -> Result<Vec<Sampled>>;
 
-    /// Where it tells how far it is, if it does.
     fn set_meter(&mut self, _meter: Meter) {}
 }
 

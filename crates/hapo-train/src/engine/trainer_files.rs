@@ -3,10 +3,8 @@
 //!
 //! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
 
-use std::convert::Infallible;
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::{convert::Infallible, fs, path::Path};
 
 use hapo_kernels::Device;
 use hapo_model::folder::{
@@ -16,8 +14,7 @@ use hapo_model::folder::{
 use hapo_model::{Dtype, Model};
 use sha2::{Digest, Sha256};
 
-use crate::Result;
-use crate::engine::trainer::Trainer;
+use crate::{Result, engine::trainer::Trainer};
 use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
@@ -97,7 +94,6 @@ impl<D: Device> Trainer<D> {
     }
 }
 
-/// Writes the weights as a model folder, or the adapter as PEFT's.
 pub(crate) fn write_model<D: Device>(
     folder: &Path,
     model: &Model<D>,

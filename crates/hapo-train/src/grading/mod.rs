@@ -1,7 +1,6 @@
 //! From completions to rewards and verdicts, by a grader that a study may make unreliable.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hapo_core::{Refusal, RngCounter, RngStream, Rollout, Truncated, Verdict, uniform};
 use hapo_eval::CUT_OFF;
@@ -39,7 +38,6 @@ pub(crate) fn no_reward(problem: &str) -> Refusal {
     )
 }
 
-/// The verdict on one completion against a gold that was read before.
 pub fn verdict_of(gold: &Gold, completion: &str) -> Verdict {
     Verdict::of(gold.judge(completion).verdict.compared())
 }

@@ -5,8 +5,7 @@ pub(crate) mod init;
 pub(crate) mod lora;
 pub(crate) mod template;
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use hapo_core::Refusal;
 use hapo_model::{Config, config_json};
@@ -32,8 +31,7 @@ pub(crate) fn file(name: &str) -> &'static [u8] {
 pub(crate) fn config() -> Result<Config> {
     let named = |name: &'static str| (Path::new(name), file(name));
     let (config, text) = named("config.json");
-    let parsed = config_json::parse(config, text, Some(named("generation_config.json")));
-    Ok(parsed?.config)
+    Ok(config_json::parse(config, text, Some(named("generation_config.json")))?.config)
 }
 
 /// The base model as a Hugging Face folder that is removed again.

@@ -1,10 +1,9 @@
 //! An estimate of a run's cost before it starts: memory by part, tokens, operations and time of a step, from
 //! a recipe and a model's shape alone.
 //!
-//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
-//! caps of the device that is planned for. Time is operations at a share of the
-//! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
-//! are stated with each device.
+//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told
+//! the caps of the device that is planned for. Time is operations at a share of the device's peak, and after them the
+//! bytes that decoding and the optimiser move, at a share of its bandwidth. The shares are stated with each device.
 
 mod device;
 mod memory;
@@ -19,9 +18,7 @@ pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
 use crate::Result;
-use crate::model::BUILTIN_BASE;
-use crate::model::init;
-use crate::model::lora;
+use crate::model::{BUILTIN_BASE, init, lora};
 use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe, of_another_recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
@@ -41,7 +38,6 @@ pub struct Part {
     pub phase: Phase,
 }
 
-/// When a part of the memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Always,
@@ -70,10 +66,7 @@ impl<'a> Workload<'a> {
         Self { recipe, eval_sets: None, config, device }
     }
 
-    /// Checks that the device can run it.
-    ///
-    /// # Errors
-    /// A family of models or an adapter that does not run there.
+    /// Refuses a family of models or an adapter that does not run on the device.
     pub fn check(&self) -> Result<()> {
         let adapter = self.recipe.lora.as_ref().map(LoraSection::shape);
         hapo_model::check_run(self.config, self.device.caps(), adapter.as_ref())

@@ -1,7 +1,6 @@
 //! The training data of a run: prompts in an order, or documents of the built-in corpus.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
 use hapo_data::task::{Corpus, Split, TaskSet, make_set, recommended_mixture};
@@ -9,11 +8,10 @@ use hapo_data::{Dataset, Reading, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
-use crate::Result;
 use crate::pack::{Sequence, TokenGroup};
-use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
+use crate::{Result, problems::duplicates::Texts};
 
 pub(crate) enum Source {
     Prompts {
@@ -53,8 +51,7 @@ impl Source {
         match self {
             Self::Prompts { imitates: false, .. } => Ok(None),
             Self::Prompts { table, order, .. } => {
-                let prompts = table.at(&order.of_step(step.0));
-                Ok(Some(prompts.into_iter().map(demonstration).collect()))
+                Ok(Some(table.at(&order.of_step(step.0)).into_iter().map(demonstration).collect()))
             }
             Self::Corpus { corpus, per_step } => {
                 let first = (step.0 - 1) * per_step;

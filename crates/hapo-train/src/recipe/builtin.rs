@@ -5,8 +5,7 @@ use std::path::Path;
 use hapo_core::found_at;
 
 use super::words::did_you_mean;
-use crate::Result;
-use crate::recipe::refused_recipe;
+use crate::{Result, recipe::refused_recipe};
 
 pub(super) const PREFIX: &str = "builtin:";
 
@@ -18,8 +17,7 @@ pub struct BuiltinRecipe {
 
 impl BuiltinRecipe {
     pub fn summary(&self) -> &'static str {
-        let first = self.text.lines().next().unwrap_or_default();
-        first.trim_start_matches(['#', ' '])
+        self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
     }
 
     /// Hours on two cores, where the recipe has them.

@@ -8,9 +8,8 @@ use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
 use super::sections::{path_of, sections_and_keys};
-use super::text::find;
 use super::values::{BuildMethod, register};
-use super::{Key, Overrides, REQUIRED, Range, Recipe, RecipeProblem, SECTIONS};
+use super::{Key, Overrides, REQUIRED, Range, Recipe, RecipeProblem, SECTIONS, text::find};
 
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
@@ -66,10 +65,8 @@ fn default_of(defaults: &Table, section: &str, name: &str) -> String {
     }
 }
 
-/// Makes a method known to recipes by a name, and gives the earlier one of the name.
-///
-/// # Errors
-/// The name of a built-in method, or one that is no key of a recipe.
+/// Makes a method known to recipes by a name, and gives the earlier one of the name. Refuses the name of a built-in
+/// method, or one that is no key of a recipe.
 pub fn register_method(
     name: &str,
     build: Arc<BuildMethod>,
@@ -110,8 +107,7 @@ pub fn schema() -> Json {
     root["properties"]["stage"] = json!({ "type": "array", "items": { "type": "object" } });
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "A recipe of hapo".into();
-    let needed = REQUIRED.iter().filter(|it| !it.contains('.'));
-    root["required"] = needed.copied().collect();
+    root["required"] = REQUIRED.iter().filter(|it| !it.contains('.')).copied().collect();
     root
 }
 

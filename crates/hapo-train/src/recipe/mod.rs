@@ -10,9 +10,7 @@ mod unused_keys;
 mod values;
 mod words;
 
-use std::io::Read;
-use std::ops::Deref;
-use std::path::Path;
+use std::{io::Read, ops::Deref, path::Path};
 
 use hapo_core::{
     Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, found_at,
@@ -246,8 +244,7 @@ impl Recipe {
     fn table(&self) -> Table {
         let mut table = without(&self.settings, &self.idle);
         if !self.own.is_empty() {
-            let own = Value::Table(self.own.clone());
-            table.insert(self.method.name.to_owned(), own);
+            table.insert(self.method.name.to_owned(), Value::Table(self.own.clone()));
         }
         table
     }
@@ -256,8 +253,7 @@ impl Recipe {
 fn without(settings: &Settings, idle: &[Idle]) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
     for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {
-        let section = table.get_mut(section).and_then(Value::as_table_mut);
-        section.and_then(|it| it.remove(key));
+        table.get_mut(section).and_then(Value::as_table_mut).and_then(|it| it.remove(key));
     }
     table.retain(|_, it| it.as_table().is_none_or(|it| !it.is_empty()));
     table
@@ -295,8 +291,7 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
             let mut places = document.places_of(&idle.key);
             if let Some((key, _)) = places.find(|it| !it.1.shared || read_by_none(idle)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
-                let hint = document.how_to_unset(key);
-                return Err(document.error(&refused(key, what, hint)));
+                return Err(document.error(&refused(key, what, document.how_to_unset(key))));
             }
         }
     }

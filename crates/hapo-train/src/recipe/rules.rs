@@ -16,8 +16,7 @@ use super::sections::{
     EvalSection, HapoSection, InitSection, Settings, path_of, sections_and_keys,
 };
 use super::text::{find, refused};
-use super::values::registered;
-use super::values::{AUTO, DataSource};
+use super::values::{AUTO, DataSource, registered};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint};
 
@@ -136,10 +135,8 @@ fn check_names(it: &Settings) -> Checked {
 }
 
 fn check_eval(it: &EvalSection) -> Checked {
-    let named = it.data.is_some() || it.suite.is_some();
-    range("eval", named, "`data` or `suite`", "neither")?;
-    let decoding = Decoding::at_temperature(it.temperature as f32, Truncation::NONE);
-    decoding.map_err(|it| {
+    range("eval", it.data.is_some() || it.suite.is_some(), "`data` or `suite`", "neither")?;
+    Decoding::at_temperature(it.temperature as f32, Truncation::NONE).map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
         refused("eval.temperature", what, "0 takes the most likely token")
     })?;
@@ -188,8 +185,7 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
         (None, Some(init)) => Ok(ModelSource::Init(init.clone())),
         _ => {
             let hint = "name a model folder with model.path, or a shape with [model.init]";
-            let what = "expected exactly one of `path` and `init`";
-            Err(refused("model", what, hint))
+            Err(refused("model", "expected exactly one of `path` and `init`", hint))
         }
     }
 }
@@ -217,8 +213,7 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
         let (name, build) = registered.expect("the recipe's method is known");
         return build(name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
-            let hint = "the method's own settings are those it was registered with";
-            refused(&key, problem, hint)
+            refused(&key, problem, "the method's own settings are those it was registered with")
         });
     };
     let is_unknown = entry.own_keys.is_empty() && !own.is_empty();
@@ -296,7 +291,17 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     }
     let (rule, injection) = (hapo.gate, hapo.injection);
     let is_annealed = rule.reads.contains(&"annealing");
-    let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
+    let annealing = match (hapo.annealing, hapo.turn_off_epoch) {
+        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
+            Annealing::Sigmoid { turn_off_epoch, steepness: hapo.steepness }
+        }
+        (AnnealingMode::Sigmoid, None) if is_annealed => {
+            let what = "annealing needs the epoch at which the teacher leaves";
+            let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
+            return Err(refused("hapo.turn_off_epoch", what, hint));
+        }
+        _ => Annealing::Off,
+    };
     let gate = (rule.table)(threshold_of(hapo)?, annealing);
     check_gate_settings(it, hapo)?;
     let may_be_empty = hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name;
@@ -367,25 +372,10 @@ fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
     match (hapo.success_limit, hapo.gamma0) {
         (Some(_), Some(_)) => {
             let what = "expected one of `success_limit` and `gamma0`, got both";
-            let hint = "m and γ0 say the same thing twice: keep one";
-            Err(refused("hapo", what, hint))
+            Err(refused("hapo", what, "m and γ0 say the same thing twice: keep one"))
         }
         (limit, None) => Ok(Threshold::Derived { success_limit: limit.unwrap_or(0) }),
         (None, Some(gamma0)) => Ok(Threshold::Manual { gamma0 }),
-    }
-}
-
-fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
-    match (hapo.annealing, hapo.turn_off_epoch) {
-        (AnnealingMode::Off, _) => Ok(Annealing::Off),
-        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) => {
-            Ok(Annealing::Sigmoid { turn_off_epoch, steepness: hapo.steepness })
-        }
-        (AnnealingMode::Sigmoid, None) => {
-            let what = "annealing needs the epoch at which the teacher leaves";
-            let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
-            Err(refused("hapo.turn_off_epoch", what, hint))
-        }
     }
 }
 

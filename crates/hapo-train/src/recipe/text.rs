@@ -3,21 +3,17 @@
 //! A key may come from the recipe around a stage, from the stage or from an override. Messages name the
 //! place; the price is a second parse that keeps positions.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::sections::{REQUIRED, Settings};
-use super::values::method_names;
-use super::words::explain;
+use super::{values::method_names, words::explain};
 use crate::Result;
 use hapo_core::Refusal;
 use hapo_run::recipe_value;
 
-/// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `section.key=value`, or `stage.NAME.section.key=value` for one stage.
@@ -166,7 +162,6 @@ impl Document {
         Ok(())
     }
 
-    /// Takes a key out; whether it was there.
     pub(super) fn unset(&mut self, path: &str) -> bool {
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         let mut table = &mut self.table;
@@ -314,8 +309,7 @@ fn targets<'a>(
 ) -> Option<(Range<usize>, &'a str)> {
     let Some(rest) = text.strip_prefix("stage.") else { return Some((0..all.len(), text)) };
     all.iter().enumerate().rev().find_map(|(index, (name, _))| {
-        let key = rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?;
-        Some((index..index + 1, key))
+        Some((index..index + 1, rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?))
     })
 }
 

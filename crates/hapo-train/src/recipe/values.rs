@@ -29,10 +29,8 @@ impl Tracker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoraInit {
-    /// Uniform in ±1/√inputs.
     #[default]
     Default,
-    /// Normal of standard deviation 1/r.
     Gaussian,
 }
 
@@ -236,7 +234,6 @@ pub type BuildMethod =
 
 static REGISTERED: RwLock<BTreeMap<&str, Arc<BuildMethod>>> = RwLock::new(BTreeMap::new());
 
-/// Keeps a method under a new name, and gives the earlier one of the name.
 pub(super) fn register(name: &str, build: Arc<BuildMethod>) -> Option<Arc<BuildMethod>> {
     // A process registers a handful of names.
     let known = registered(name).map(|it| it.0);

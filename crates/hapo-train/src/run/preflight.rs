@@ -12,17 +12,12 @@ use hapo_kernels::Device;
 use hapo_run::{Preflight, ResponseShares};
 use hapo_verify::Extraction;
 
-use crate::Result;
-use crate::grading::AnswerCounts;
-use crate::observe::memory;
-use crate::pack::TokenGroup;
 use crate::problems::prompts::{Prompt, PromptTable};
-use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
+use crate::{Result, grading::AnswerCounts, observe::memory, pack::TokenGroup, run::Run};
 
-/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
-/// nothing.
-/// `begins` is told how many prompts and responses before it starts.
+/// As [`Run::preflight`], and `None` for a run that grades nothing. `begins` is told how many prompts and responses before
+/// it starts.
 pub(crate) fn preflight<D: Device>(
     run: &mut Run<D>,
     prompts: usize,

@@ -1,8 +1,7 @@
 //! A step of a run, computed again from what the run kept.
 //!
-//! The weights before the step are those of the latest complete checkpoint before it, moved by the kept
-//! rollouts of the steps between; nothing is sampled. The price is one update per step since that
-//! checkpoint.
+//! The weights before the step are those of the latest complete checkpoint before it, moved by the kept rollouts of the
+//! steps between; nothing is sampled. The price is one update per step since that checkpoint.
 
 use std::path::Path;
 
@@ -11,16 +10,12 @@ use hapo_kernels::{Cpu, Device};
 use hapo_run::{Metrics, Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
-use crate::Result;
-use crate::checkpoint;
-use crate::engine::trainer::loss_of;
-use crate::grading::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
-use crate::problems::prompts::PromptTable;
-use crate::recipe::Recipe;
-use crate::run::Run;
-use crate::step::update::update;
 use crate::step::{Task, credited, mix};
+use crate::{
+    Result, checkpoint, engine::trainer::loss_of, grading::Verifier,
+    problems::prompts::PromptTable, recipe::Recipe, run::Run, step::update::update,
+};
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,15 +114,13 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     })
 }
 
-/// The rollouts of one prompt, with their verdicts.
 fn scored_group(
     table: &PromptTable,
     verifier: &Verifier,
     lines: &[RolloutLine],
 ) -> Result<ScoredGroup> {
     let id = PromptId(lines[0].prompt_id);
-    let known = table.find(id);
-    if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
+    if table.find(id).is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
         let problem = format!("the rollouts of prompt {} are of another data set", id.0);
         let hint = "the run's data and template must be those it was trained with";
         return Err(Refusal::input(problem).hint(hint));
@@ -139,8 +132,7 @@ fn scored_group(
         let rollouts: Vec<Rollout> = part_of(part).map(|it| rollout_of(it)).collect();
         let graded = part_of(part).map(|it| (it.reward(), it.verdict.clone())).collect();
         let requested = part_of(part).find_map(|it| it.requested.filter(|_| part == 0));
-        let requested = requested.unwrap_or(rollouts.len());
-        let sampled = SampledGroup::new(id, requested, rollouts);
+        let sampled = SampledGroup::new(id, requested.unwrap_or(rollouts.len()), rollouts);
         group.join(sampled.score_with_rewards(graded, verifier.policy.success_at));
     }
     Ok(group)

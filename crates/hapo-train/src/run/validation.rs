@@ -3,8 +3,7 @@
 //! Every evaluation draws the same random numbers, of a stream of their own: two of them differ by the weights alone,
 //! and a run's bits are those of the run without it. The price is the time of sampling.
 
-use std::path::Path;
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
 use hapo_data::Reading;
@@ -13,15 +12,13 @@ use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
-use crate::Result;
-use crate::engine::Engines;
 use crate::grading::{AnswerCounts, Verifier};
-use crate::plan::run_plan::RunPlan;
-use crate::problems::duplicates::Texts;
-use crate::problems::inputs::Inputs;
 use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, load_file};
-use crate::recipe::EvalSet;
 use crate::step::{requests, sample_settings, score};
+use crate::{
+    Result, engine::Engines, plan::run_plan::RunPlan, problems::duplicates::Texts,
+    problems::inputs::Inputs, recipe::EvalSet,
+};
 
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
@@ -125,11 +122,9 @@ impl Validation {
         let mut scores = Vec::with_capacity(self.sets.len());
         for (_, table) in &self.sets {
             let prompts: Vec<&Prompt> = table.prompts.iter().collect();
-            let requests = requests(&prompts, completions);
-            let sampled = engines.sample(&requests, &settings)?;
+            let sampled = engines.sample(&requests(&prompts, completions), &settings)?;
             let mut answers = AnswerCounts::default();
-            let scored = score(&prompts, sampled, &verifier, Step(0), &mut answers)?;
-            scores.push(Shares::of(&scored));
+            scores.push(Shares::of(&score(&prompts, sampled, &verifier, Step(0), &mut answers)?));
         }
         // An evaluation that fails leaves the metrics of its step as they are.
         let mean =
@@ -157,9 +152,7 @@ struct Shares {
     average: f64,
     /// Problems with a correct completion.
     pass: f64,
-    /// Completions without an end token.
     truncated: f64,
-    /// Mean over problems of the mean reward.
     reward: f64,
 }
 
@@ -172,8 +165,7 @@ impl Shares {
             groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
         };
         let cut = |group: &ScoredGroup| {
-            let members = group.members().iter();
-            share(members.filter(|member| !member.rollout.ended).count(), group)
+            share(group.members().iter().filter(|member| !member.rollout.ended).count(), group)
         };
         Self {
             average: mean(|group| share(group.successes(), group)),

@@ -3,7 +3,6 @@
 //! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
 //! [`Engines`]. The stages borrow from the run's plan.
 
-pub(crate) mod clock;
 mod group;
 mod report;
 pub(crate) mod rollouts;
@@ -20,15 +19,13 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
 
-use crate::Result;
-use crate::engine::Engines;
 use crate::engine::trainer::{Trainer, loss_of};
 use crate::grading::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
-use crate::plan::run_plan::RunPlan;
-use crate::problems::prompts::Prompt;
-use crate::step::rollouts::RolloutLog;
-use crate::step::update::update;
+use crate::{
+    Result, engine::Engines, observe::Clock, plan::run_plan::RunPlan, problems::prompts::Prompt,
+    step::rollouts::RolloutLog, step::update::update,
+};
 use group::{Batch, grow};
 use scores::{attach_reference, scores_of, scores_of_offers};
 
@@ -50,8 +47,7 @@ pub(crate) fn rollout_step<D: Device>(
         if round > plan.recipe().sampling.dynamic_sampling as u64 {
             break;
         }
-        let missing = batch.without_signal();
-        let fresh = task.order.replacements(step.0, round, missing, &visited);
+        let fresh = task.order.replacements(step.0, round, batch.without_signal(), &visited);
         if fresh.is_empty() {
             break;
         }
@@ -70,8 +66,7 @@ pub(crate) fn rollout_step<D: Device>(
     let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
 
-    let metrics = report::step(task, &batch, &stats, kl.flatten());
-    Ok((metrics, batch.into_trained()))
+    Ok((report::step(task, &batch, &stats, kl.flatten()), batch.into_trained()))
 }
 
 /// A step of imitation: the demonstrations of a batch and the update made from them.
@@ -82,7 +77,7 @@ pub(crate) fn imitation_step<D: Device>(
     step: Step,
     epoch: f64,
 ) -> Result<Metrics> {
-    let mut clock = clock::Clock::default();
+    let mut clock = Clock::default();
     let stats = update(learner, demonstrations, plan, step)?;
     clock.lap("train");
     let mut metrics = Metrics::default();
@@ -96,7 +91,6 @@ pub(crate) fn imitation_step<D: Device>(
     Ok(metrics)
 }
 
-/// One request for each prompt, for the plain prompt's completions.
 pub(crate) fn requests<'a>(prompts: &[&'a Prompt], completions: usize) -> Vec<GroupRequest<'a>> {
     prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, completions)).collect()
 }

@@ -3,12 +3,9 @@
 use hapo_core::{BatchStatistics, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
-use super::clock::Clock;
 use super::group::{Batch, SampledTokens, Task};
-use crate::engine::trainer::loss_of;
-use crate::observe::stats::Stats;
-use crate::observe::{memory, unix_seconds};
-use crate::pack::is_moved;
+use crate::observe::{Clock, memory, unix_seconds};
+use crate::{engine::trainer::loss_of, observe::stats::Stats, pack::is_moved};
 
 pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) -> Metrics {
     let (mut metrics, step) = (Metrics::default(), task.step);
@@ -107,6 +104,5 @@ pub(super) fn times(metrics: &mut Metrics, clock: &Clock, sampled: usize, traine
     metrics.set("time/unix", unix_seconds());
     metrics.set("tokens_per_second/sample", sampled as f64 / sample);
     metrics.set("tokens_per_second/train", trained as f64 / train);
-    let bytes = memory::resident_bytes().map_or(f64::NAN, |it| it as f64);
-    metrics.set("memory/rss", bytes);
+    metrics.set("memory/rss", memory::resident_bytes().map_or(f64::NAN, |it| it as f64));
 }

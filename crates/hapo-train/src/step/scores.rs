@@ -1,8 +1,7 @@
 //! Scores of tokens by the weights of the step and by the second model (D38): of the traces that may enter a group, before
 //! one is chosen, and of its members.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use hapo_core::{
     Context, Credit, Loss, MixedGroup, Scored, ScoredGroup, Scores, TeacherTrajectory, TokenScores,
@@ -12,11 +11,10 @@ use hapo_sampler::ChatFormat;
 use hapo_verify::{Extraction, find_answer};
 
 use super::group::Task;
-use crate::Result;
-use crate::engine::Engines;
-use crate::engine::scorer::ScoreRequest;
-use crate::engine::trainer::Trainer;
-use crate::pack::privileged_prompt;
+use crate::{
+    Result, engine::Engines, engine::scorer::ScoreRequest, engine::trainer::Trainer,
+    pack::privileged_prompt,
+};
 
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
 /// no choice.
@@ -100,7 +98,6 @@ pub(crate) fn scores_of<D: Device>(
     Ok(scores)
 }
 
-/// The responses behind their prompts, by the weights of the step.
 fn by_weights<'a, D: Device>(
     task: Task,
     learner: &mut Trainer<D>,

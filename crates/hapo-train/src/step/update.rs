@@ -3,11 +3,9 @@
 use hapo_core::{Refusal, Step};
 use hapo_kernels::{AdamW, Device};
 
-use crate::Result;
 use crate::engine::trainer::{SAMPLER_GAP, Trainer, loss_of};
 use crate::observe::stats::{Over, Stats};
-use crate::pack::TokenGroup;
-use crate::plan::run_plan::RunPlan;
+use crate::{Result, pack::TokenGroup, plan::run_plan::RunPlan};
 
 pub(crate) fn update<D: Device>(
     learner: &mut Trainer<D>,
