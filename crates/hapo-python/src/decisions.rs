@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hapo_core::{
     AdvantageGroup, AdvantageRule, BatchStatistics, Candidate, Credit, Intervention, Member,
-    MixedGroup, PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step,
-    SuccessLimit, TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
+    MixedGroup, PromptId, Rollout, SampledGroup, Scores, Slot, SlotRule, Step, SuccessLimit,
+    TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
     drop_short_groups,
 };
 use numpy::{IntoPyArray, PyReadonlyArray, ndarray::Ix1};
@@ -190,29 +190,26 @@ impl Batch<'_> {
         let free_slot = usize::from(teacher.is_some() && method.gated.slot == SlotRule::Fixed);
         let sampled = &rows[free_slot.min(rows.len())..];
         let prompt = PromptId(self.prompts[group]);
-        let scored = self.scored(prompt, method.group_size - free_slot, sampled);
+        let rollouts = sampled.iter().map(|row| Rollout {
+            tokens: vec![0; self.lengths[*row] as usize],
+            ended: !self.is_truncated[*row],
+            ..Rollout::default()
+        });
+        let graded = sampled.iter().map(|row| {
+            let reward = self.rewards[*row];
+            let verdict = if reward >= self.success_at { Verdict::Correct } else { Verdict::Wrong };
+            (reward, verdict)
+        });
+        let requested = method.group_size - free_slot;
+        let scored = SampledGroup::new(prompt, requested, rollouts.collect())
+            .score_with_rewards(graded.collect(), self.success_at)
+            .paying_unjudged(self.rule, self.wrong);
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot, ..self.slot };
         let is_open = method.gated.success_limit(slot.step).is_open(scored.successes());
         let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         Ok(Some(method.gated.mix(scored, &offer, is_open)))
-    }
-
-    fn scored(&self, prompt: PromptId, requested: usize, rows: &[usize]) -> ScoredGroup {
-        let rollouts = rows.iter().map(|row| Rollout {
-            tokens: vec![0; self.lengths[*row] as usize],
-            ended: !self.is_truncated[*row],
-            ..Rollout::default()
-        });
-        let graded = rows.iter().map(|row| {
-            let reward = self.rewards[*row];
-            let verdict = if reward >= self.success_at { Verdict::Correct } else { Verdict::Wrong };
-            (reward, verdict)
-        });
-        SampledGroup::new(prompt, requested, rollouts.collect())
-            .score_with_rewards(graded.collect(), self.success_at)
-            .paying_unjudged(self.rule, self.wrong)
     }
 
     fn teacher(&self, group: usize) -> PyResult<Option<TeacherTrajectory>> {

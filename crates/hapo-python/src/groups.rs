@@ -71,8 +71,7 @@ impl Group {
         of: impl Fn(&PolicyMember) -> T,
         of_foreign: T,
     ) -> Column<'py, T> {
-        let of_member = |it: &Member| it.sampled().map_or(of_foreign, &of);
-        column(py, self.members().map(of_member))
+        column(py, self.members().map(|it| it.sampled().map_or(of_foreign, &of)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A method with its gate, and what there is of methods, operators and graders.
 
 use hapo_core::{
-    Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Refusal, Scored,
-    SlotRule, TeacherPick, TeacherWeight,
+    Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
+    TeacherPick, TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -134,8 +134,7 @@ fn with_defaults(name: &str) -> PyResult<hapo_core::Method> {
 }
 
 fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<hapo_core::Method> {
-    let refused = |it: Refusal| value_error(it.place().unwrap_or("settings"), &it);
-    entry.build(settings).map_err(refused)
+    entry.build(settings).map_err(|it| value_error(it.place().unwrap_or("settings"), &it))
 }
 
 fn find(name: &str) -> PyResult<&'static MethodEntry> {

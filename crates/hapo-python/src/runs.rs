@@ -16,9 +16,8 @@ type Column<'py> = (String, Bound<'py, PyArray1<f64>>);
 #[pyfunction]
 pub(crate) fn columns(py: Python<'_>, run: PathBuf) -> PyResult<(Vec<Column<'_>>, Vec<String>)> {
     let mut notes = Vec::new();
-    let columns = py
-        .detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes))
-        .map_err(|it| PyOSError::new_err(it.to_string()))?;
+    let columns = py.detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes));
+    let columns = columns.map_err(|it| PyOSError::new_err(it.to_string()))?;
     let arrays = columns.names().iter().map(|name| {
         (name.clone(), columns.get(name).unwrap_or_default().to_vec().into_pyarray(py))
     });

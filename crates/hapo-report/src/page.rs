@@ -50,10 +50,8 @@ fn fill(title: &str, blocks: &str) -> String {
     );
     let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // The title and the blocks come last: their contents are not searched for placeholders.
-    let mut page = SHELL
-        .replace("{{policy}}", &policy)
-        .replace("{{style}}", STYLE)
-        .replace("{{script}}", SCRIPT);
+    let page = SHELL.replace("{{policy}}", &policy).replace("{{style}}", STYLE);
+    let mut page = page.replace("{{script}}", SCRIPT);
     for (place, text) in [("{{blocks}}", blocks), ("{{title}}", &escaped)] {
         let at = page.find(place).expect("the shell has the place");
         page.replace_range(at..at + place.len(), text);

@@ -252,13 +252,12 @@ impl<'a, D: Device> Engine<'a, D> {
     /// The next token of each running sequence, drawn on the device; downloads only the logits of sequences that report
     /// their most likely tokens.
     fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Refusal> {
-        let wanted: Vec<_> = (self.running.iter())
-            .map(|it| {
-                let request = &self.jobs[&it.sequence.id].request;
-                let uniform = self.uniform_of(&it.sequence);
-                (request.top_log_probs == 0).then(|| request.decoding.row(uniform))
-            })
-            .collect();
+        let row = |it: &Running| {
+            let request = &self.jobs[&it.sequence.id].request;
+            let uniform = self.uniform_of(&it.sequence);
+            (request.top_log_probs == 0).then(|| request.decoding.row(uniform))
+        };
+        let wanted: Vec<_> = self.running.iter().map(row).collect();
         let usable = self.limits.usable_vocab;
         let next = self.cache.decode_next(self.model, step, &wanted, usable)?;
         let one = |(it, next): (&Running, NextToken)| match next {

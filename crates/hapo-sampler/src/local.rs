@@ -147,25 +147,19 @@ pub fn sample_each<D: Device, E: From<Refusal>>(
     let mut engine = Engine::new(model, watch.map(|watch| watch.tokenizer), limits)?;
     let mut group_of = HashMap::new();
     for (group, it) in requests.iter().enumerate().filter(|it| it.1.completions > 0) {
-        let id = engine
-            .submit(Request {
-                prompt: it.tokens.to_vec(),
-                completions: it.completions,
-                decoding: settings.decoding,
-                max_tokens: it.limit(settings),
-                stop_tokens: settings.stop.to_vec(),
-                stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
-                text: None,
-                top_log_probs: 0,
-                rng: RngKey {
-                    seed: settings.seed,
-                    rng_stream: settings.rng_stream,
-                    step: settings.step,
-                    prompt: it.prompt,
-                },
-            })
-            .map_err(|refusal| InGroup::wrap(group, refusal))?;
-        group_of.insert(id, group);
+        let SampleSettings { decoding, seed, rng_stream, step, .. } = *settings;
+        let id = engine.submit(Request {
+            prompt: it.tokens.to_vec(),
+            completions: it.completions,
+            decoding,
+            max_tokens: it.limit(settings),
+            stop_tokens: settings.stop.to_vec(),
+            stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
+            text: None,
+            top_log_probs: 0,
+            rng: RngKey { seed, rng_stream, step, prompt: it.prompt },
+        });
+        group_of.insert(id.map_err(|refusal| InGroup::wrap(group, refusal))?, group);
     }
     let mut begun: HashMap<usize, Begun> = HashMap::new();
     let most: usize = requests.iter().map(|it| it.completions * it.limit(settings)).sum();

@@ -138,20 +138,17 @@ fn is_byte(token: &str) -> bool {
 
 /// Where the earliest stop string begins and which it is; the first of the list where two begin together.
 pub(crate) fn first_stop(text: &str, stops: &[String]) -> Option<(usize, usize)> {
-    (stops.iter().enumerate())
-        .filter_map(|(index, it)| text.find(it.as_str()).map(|at| (at, index)))
-        .min()
+    let found = |(index, it): (usize, &String)| Some((text.find(it.as_str())?, index));
+    stops.iter().enumerate().filter_map(found).min()
 }
 
 /// Bytes at the end of a text that a stop string begins with.
 fn longest_beginning(text: &str, stops: &[String]) -> usize {
-    stops
-        .iter()
-        .flat_map(|stop| stop.char_indices().skip(1).map(move |(at, _)| &stop[..at]))
-        .filter(|beginning| text.ends_with(beginning))
-        .map(str::len)
-        .max()
-        .unwrap_or(0)
+    let of_stop = |stop: &String| {
+        let ends = stop.char_indices().skip(1).map(|(at, _)| at);
+        ends.filter(|at| text.ends_with(&stop[..*at])).max()
+    };
+    stops.iter().filter_map(of_stop).max().unwrap_or(0)
 }
 
 #[cfg(test)]

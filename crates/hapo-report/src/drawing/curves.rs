@@ -137,14 +137,11 @@ fn window(n: usize) -> usize {
 }
 
 fn smoothed(points: &[Point], window: usize) -> Vec<[f64; 3]> {
-    (0..points.len())
-        .map(|at| {
-            let part = &points[(at + 1).saturating_sub(window)..=at];
-            let mean =
-                |k: usize| part.iter().map(|it| it.values[k]).sum::<f64>() / part.len() as f64;
-            [mean(0), mean(1), mean(2)]
-        })
-        .collect()
+    let means = |at: usize| {
+        let part = &points[(at + 1).saturating_sub(window)..=at];
+        [0, 1, 2].map(|k| part.iter().map(|it| it.values[k]).sum::<f64>() / part.len() as f64)
+    };
+    (0..points.len()).map(means).collect()
 }
 
 /// Which points `columns` columns can show: the lowest and the highest of each, the first and the last, and one of each gap.

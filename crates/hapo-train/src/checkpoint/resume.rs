@@ -100,10 +100,9 @@ fn begin_again(
     }
     let inputs = read_json(&files.inputs())?;
     if logged > 0 && inputs.is_none() {
-        let missing = files.inputs();
         warn(&format!(
             "{} is missing: whether data and base model are still those that the run began with is not known",
-            missing.display()
+            files.inputs().display()
         ));
     }
     Ok(Found { inputs, ..Found::default() })
@@ -117,8 +116,7 @@ impl Found {
         policy: ResumePolicy,
         warn: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let differences = self.inputs.as_ref().map(|before| before.differences(now));
-        let differences = differences.unwrap_or_default();
+        let differences = self.inputs.as_ref().map_or_else(Vec::new, |it| it.differences(now));
         if differences.is_empty() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use hapo_sampler::{
     ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample,
 };
 
-use crate::{Result, observe::meter::Meter, pack::Batching};
+use crate::{Result, observe::Meter, pack::Batching};
 use scorer::{ScoreRequest, Scorer};
 use trainer::{Trainer, Weights};
 

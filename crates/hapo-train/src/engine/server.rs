@@ -24,7 +24,7 @@ use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{ModelFiles, write_model};
 use crate::recipe::{RolloutEngine, RolloutsSection};
-use crate::{Result, engine::Sampler, engine::trainer::Weights, observe::meter::Meter};
+use crate::{Result, engine::Sampler, engine::trainer::Weights, observe::Meter};
 
 /// Of a batch: about three minutes for a server to come back.
 const RETRIES: Retries = Retries { attempts: 10, first_wait: Duration::from_millis(500) };

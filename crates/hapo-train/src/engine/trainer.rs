@@ -7,7 +7,7 @@ use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Outputs, Ta
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{Batching, MicroBatch, Sequence, TokenGroup, pack};
-use crate::{Result, observe::meter::Meter};
+use crate::{Result, observe::Meter};
 
 #[derive(Debug)]
 pub struct Weights<'a, W> {
@@ -132,8 +132,7 @@ impl<D: Device> Trainer<D> {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
-                let policy = targets.end - old_log_probs.len()..targets.end;
-                let now = outputs.log_probs[policy].iter();
+                let now = outputs.log_probs[targets.end - old_log_probs.len()..targets.end].iter();
                 now.zip(old_log_probs).for_each(|(now, old)| take(*now, *old));
             }
         }

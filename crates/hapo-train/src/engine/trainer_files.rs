@@ -172,8 +172,7 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
 }
 
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
-    let missing = || broken_checkpoint(folder, &format!("{CHECKSUMS} is missing"));
-    checksums(folder)?.ok_or_else(missing)
+    checksums(folder)?.ok_or_else(|| broken_checkpoint(folder, &format!("{CHECKSUMS} is missing")))
 }
 
 /// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.

@@ -36,10 +36,8 @@ pub(crate) fn config() -> Result<Config> {
 
 /// The base model as a Hugging Face folder that is removed again.
 pub fn base_folder() -> Result<tempfile::TempDir> {
-    let folder = tempfile::Builder::new()
-        .prefix("hapo-base-")
-        .tempdir()
-        .map_err(Refusal::io("create", &std::env::temp_dir()))?;
+    let folder = tempfile::Builder::new().prefix("hapo-base-").tempdir();
+    let folder = folder.map_err(Refusal::io("create", &std::env::temp_dir()))?;
     for (name, bytes) in FILES {
         let path = folder.path().join(name);
         fs::write(&path, bytes).map_err(Refusal::io("write", &path))?;

@@ -61,8 +61,7 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
 
 /// The refusal of a file that is not there and has the name of a built-in recipe.
 pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
-    let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
-    match BUILTIN_RECIPES.iter().find(is_bare) {
+    match BUILTIN_RECIPES.iter().find(|it| path == Path::new(it.name)) {
         Some(it) if found_at(path)?.is_none() => {
             let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
             Err(refused_recipe(path.display().to_string(), "", "no such file", hint))

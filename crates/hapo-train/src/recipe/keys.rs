@@ -93,11 +93,8 @@ pub fn schema() -> Json {
     for key in key_entries() {
         let path: Vec<&str> = key.section.split('.').filter(|it| !it.is_empty()).collect();
         let table = path.iter().fold(&mut root, |table, name| {
-            table["properties"]
-                .as_object_mut()
-                .expect("it is one")
-                .entry(*name)
-                .or_insert_with(object)
+            let properties = table["properties"].as_object_mut().expect("it is one");
+            properties.entry(*name).or_insert_with(object)
         });
         table["properties"][key.name] = property(&key);
     }

@@ -291,7 +291,8 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
             let mut places = document.places_of(&idle.key);
             if let Some((key, _)) = places.find(|it| !it.1.shared || read_by_none(idle)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
-                return Err(document.error(&refused(key, what, document.how_to_unset(key))));
+                let hint = format!("leave it out, or add `{} {key}`", document.written_as.unset);
+                return Err(document.error(&refused(key, what, hint)));
             }
         }
     }
@@ -370,8 +371,7 @@ impl Recipe {
 
     /// Longest completion of the evaluation in tokens; 0 without one.
     pub(crate) fn eval_max_tokens(&self) -> usize {
-        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling.max_new_tokens);
-        self.eval.as_ref().map_or(0, own)
+        self.eval.as_ref().map_or(0, |it| it.max_tokens.unwrap_or(self.sampling.max_new_tokens))
     }
 
     pub(crate) fn eval_decoding(&self) -> Decoding {

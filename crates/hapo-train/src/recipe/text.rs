@@ -59,7 +59,7 @@ pub(super) struct Document {
     origin: String,
     table: Table,
     places: BTreeMap<String, KeyOrigin>,
-    written_as: WrittenAs,
+    pub(super) written_as: WrittenAs,
 }
 
 impl Document {
@@ -128,10 +128,6 @@ impl Document {
         refused_recipe(origin, key, refusal.problem(), hint)
     }
 
-    pub(super) fn how_to_unset(&self, key: &str) -> String {
-        format!("leave it out, or add `{} {key}`", self.written_as.unset)
-    }
-
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
         let hint = "write section.key=value, for example optim.lr=5e-6";
@@ -146,11 +142,9 @@ impl Document {
         }
         let mut table = &mut self.table;
         for key in sections.split('.').filter(|it| !it.is_empty()) {
-            table = table
-                .entry(key)
-                .or_insert_with(|| Value::Table(Table::new()))
-                .as_table_mut()
-                .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
+            let section = table.entry(key).or_insert_with(|| Value::Table(Table::new()));
+            let refused = || bad(&format!("`{key}` is a value, not a section"));
+            table = section.as_table_mut().ok_or_else(refused)?;
         }
         let place = KeyOrigin { at, shared };
         let below = keys_below(path, &value);

@@ -34,9 +34,9 @@ use crate::recipe::{
 };
 use crate::step::{Task, imitation_step, rollout_step};
 use crate::{
-    Result, engine::scorer::Scorer, engine::server::ServerSampler, observe::Clock,
-    observe::meter::Meter, plan::run_plan::RunPlan, run::validation::Validation,
-    step::rollouts::RolloutLog, step::update::update_once,
+    Result, engine::scorer::Scorer, engine::server::ServerSampler, observe::Clock, observe::Meter,
+    plan::run_plan::RunPlan, run::validation::Validation, step::rollouts::RolloutLog,
+    step::update::update_once,
 };
 
 /// Opens a model folder, or [`BUILTIN_BASE`], on the CPU. An adapter's folder whose base is here stands for the merged

@@ -19,8 +19,8 @@ use crate::checkpoint::{self, CheckpointStore};
 use crate::observe::best::{EarlyStopping, Score};
 use crate::recipe::{ModelSource, Recipe};
 use crate::{
-    Result, checkpoint::stage_output::Start, grading::no_reward, observe::guard::Guard,
-    observe::logged, observe::meter::Meter, observe::tensorboard::Events, plan::run_plan::RunPlan,
+    Result, checkpoint::stage_output::Start, grading::no_reward, observe::Meter,
+    observe::guard::Guard, observe::logged, observe::tensorboard::Events, plan::run_plan::RunPlan,
     run::Run, run::preflight::preflight,
 };
 

@@ -105,10 +105,8 @@ fn by_weights<'a, D: Device>(
 ) -> Result<Vec<TokenScores>> {
     let batching = task.plan.batching();
     let inverse_temperature = batching.inverse_temperature;
-    let requests: Vec<_> = read
-        .map(|(prompt, response)| ScoreRequest::new(prompt, response, inverse_temperature))
-        .collect();
-    learner.score(&requests, batching)
+    let requests = read.map(|(prompt, it)| ScoreRequest::new(prompt, it, inverse_temperature));
+    learner.score(&requests.collect::<Vec<_>>(), batching)
 }
 
 fn rendered(task: Task, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {
