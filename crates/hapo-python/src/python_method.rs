@@ -258,14 +258,14 @@ impl PythonMethod {
         });
         let mut mixed = offer.mix(group, false);
         for (slot, teacher, trace) in entries.unwrap_or_default() {
-            let member = |replaced| match teacher {
-                Some(it) => Member::Teacher { trajectory: offer.teachers[it].clone(), replaced },
-                None => {
-                    let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
-                    let (step, rest) = (Step(step), StoredTrace::default());
-                    let trace = StoredTrace { tokens, log_probs, reward, step, ..rest };
-                    Member::Replayed { trace, replaced }
+            let member = |replaced| {
+                if let Some(it) = teacher {
+                    return Member::Teacher { trajectory: offer.teachers[it].clone(), replaced };
                 }
+                let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
+                let (step, rest) = (Step(step), StoredTrace::default());
+                let trace = StoredTrace { tokens, log_probs, reward, step, ..rest };
+                Member::Replayed { trace, replaced }
             };
             mixed = mixed.with(member, slot);
         }
