@@ -160,10 +160,8 @@ impl<'a> Rows<'a> {
         normaliser: &str,
     ) -> PyResult<Self> {
         if !(divisor > 0.0 && divisor.is_finite()) {
-            return Err(value_error(
-                "divisor",
-                format!("expected a number above 0, got {divisor}"),
-            ));
+            let problem = format!("expected a number above 0, got {divisor}");
+            return Err(value_error("divisor", problem));
         }
         same("mask", &mask.shape(), "log_probs", &log_probs.shape())?;
         let normaliser = word::<NormaliserKind>("normaliser", normaliser)?.of(0);

@@ -292,13 +292,13 @@ impl PythonMethod {
     }
 
     fn credit(&self, group: &MixedGroup, at: StepContext, scores: &Scores) -> Credit {
-        let credit =
-            self.ask(&format!("credit, {}", group_at(group.prompt(), at.step)), |module| {
-                let memory = self.memory(module.py());
-                let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
-                let raw = module.call_method1("credit", (&self.object, group))?;
-                credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
-            });
+        let named = format!("credit, {}", group_at(group.prompt(), at.step));
+        let credit = self.ask(&named, |module| {
+            let memory = self.memory(module.py());
+            let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
+            let raw = module.call_method1("credit", (&self.object, group))?;
+            credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
+        });
         credit.unwrap_or_else(|| vec![Vec::new(); group.members().len()])
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
-use hapo_data::task::{Corpus, Split, TaskSet, make_set, recommended_mixture};
+use hapo_data::task::{Corpus, Document, Split, TaskSet, make_set, recommended_mixture};
 use hapo_data::{Dataset, Reading, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
@@ -56,15 +56,8 @@ impl Source {
             Self::Corpus { corpus, per_step } => {
                 let first = (step.0 - 1) * per_step;
                 let documents = first..first + per_step;
-                let tokenizer = &chat_format.tokenizer;
-                let group = |number| -> Result<TokenGroup> {
-                    let it = corpus.document(number);
-                    Ok(single(
-                        tokenizer.encode_prompt(&it.prompt)?,
-                        tokenizer.encode(&it.response)?,
-                    ))
-                };
-                documents.map(group).collect::<Result<_>>().map(Some)
+                let documents = documents.map(|it| document(&corpus.document(it), chat_format));
+                documents.collect::<Result<_>>().map(Some)
             }
         }
     }
@@ -137,6 +130,11 @@ impl Source {
 pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
     let teacher = prompt.teacher().expect("imitation keeps only prompts with a teacher");
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
+}
+
+fn document(document: &Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
+    let tokenizer = &chat_format.tokenizer;
+    Ok(single(tokenizer.encode_prompt(&document.prompt)?, tokenizer.encode(&document.response)?))
 }
 
 fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {

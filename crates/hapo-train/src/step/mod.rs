@@ -155,7 +155,8 @@ pub(crate) fn credited<D: Device>(
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;
-    // A recipe is refused for it before the run, but not with a method in Python, which says it by its credit alone.
+    // The ratio of a sequence takes one advantage. A recipe with more is refused before the run, but not with a method in
+    // Python, which says it by its credit alone.
     let is_per_token =
         |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
     let is_by_sequence = recipe.loss().importance_ratio_level == ImportanceRatioLevel::Sequence;
