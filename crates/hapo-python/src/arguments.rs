@@ -1,7 +1,6 @@
 //! Arguments, and errors: of an argument, with its name, the expected and the given value; of the engine as `hapo.Error`.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use std::{fmt::Display, ops::RangeInclusive};
 
 use hapo_cli::failure;
 use hapo_core::{Decimal, excerpt};
@@ -9,8 +8,7 @@ use hapo_train::recipe::RecipeProblem;
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray, PyReadwriteArray, PyUntypedArray};
 use numpy::{PyArray, PyArrayMethods, PyUntypedArrayMethods, dtype};
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyTypeError, prelude::*};
 use serde::de::DeserializeOwned;
 pub(crate) use verify_python::arguments::{same, text, type_error, value_error};
 
@@ -43,9 +41,7 @@ pub(crate) fn array<'py, T: Element, D: Dimension>(
     name: &str,
     it: &Bound<'py, PyAny>,
 ) -> PyResult<PyReadonlyArray<'py, T, D>> {
-    let array = typed::<T, D>(name, it)?;
-    let read = array.try_readonly().map_err(|problem| value_error(name, problem))?;
-    Ok(read)
+    typed::<T, D>(name, it)?.try_readonly().map_err(|problem| value_error(name, problem))
 }
 
 /// A contiguous array that is written.
@@ -53,8 +49,7 @@ pub(crate) fn output<'py, T: Element, D: Dimension>(
     name: &str,
     it: &Bound<'py, PyAny>,
 ) -> PyResult<PyReadwriteArray<'py, T, D>> {
-    let array = typed::<T, D>(name, it)?;
-    array.try_readwrite().map_err(|problem| value_error(name, problem))
+    typed::<T, D>(name, it)?.try_readwrite().map_err(|problem| value_error(name, problem))
 }
 
 fn typed<'a, 'py, T: Element, D: Dimension>(
@@ -64,9 +59,7 @@ fn typed<'a, 'py, T: Element, D: Dimension>(
     let dimensions = D::NDIM.unwrap_or_default();
     let wanted = dtype::<T>(it.py());
     let expected = format!("a contiguous array of {wanted} with {dimensions} dimensions");
-    let Ok(any) = it.cast::<PyUntypedArray>() else {
-        return Err(type_error(name, &expected, it));
-    };
+    let Ok(any) = it.cast::<PyUntypedArray>() else { return Err(type_error(name, &expected, it)) };
     let refused =
         |got: String| PyTypeError::new_err(format!("{name}: expected {expected}, got {got}"));
     if !any.dtype().is_equiv_to(&wanted) {
@@ -93,16 +86,11 @@ pub(crate) fn raised(py: Python<'_>, error: &anyhow::Error, cause: Option<PyErr>
         Some(RecipeProblem { key, .. }) if !key.is_empty() => Some(key.clone()),
         _ => None,
     });
-    let made = py
-        .import("hapo._errors")
-        .and_then(|it| it.getattr("Error"))
-        .and_then(|it| it.call1((failure::message(error), failure::hint(error, "run_dir"), key)));
-    match made {
-        Ok(it) => {
-            let it = PyErr::from_value(it);
-            it.set_cause(py, cause);
-            it
-        }
-        Err(problem) => problem,
-    }
+    let made = || {
+        let parts = (failure::message(error), failure::hint(error, "run_dir"), key);
+        let it = PyErr::from_value(py.import("hapo._errors")?.getattr("Error")?.call1(parts)?);
+        it.set_cause(py, cause);
+        Ok(it)
+    };
+    made().unwrap_or_else(|problem| problem)
 }

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use hapo_core::{
     AdvantageGroup, AdvantageRule, BatchStatistics, Candidate, Credit, Intervention, Member,
-    MixedGroup, PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step,
-    SuccessLimit, TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
+    MixedGroup, PromptId, Rollout, SampledGroup, Scores, Slot, SlotRule, Step, SuccessLimit,
+    TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
     drop_short_groups,
 };
-use numpy::ndarray::Ix1;
-use numpy::{IntoPyArray, PyReadonlyArray};
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use numpy::{IntoPyArray, PyReadonlyArray, ndarray::Ix1};
+use pyo3::{prelude::*, types::PyDict};
 
 use crate::arguments::{array, same, value_error, word};
 use crate::method::{Method, rule};
@@ -133,10 +131,8 @@ impl Batch<'_> {
             }
             if self.lengths[row] < 0 {
                 let got = self.lengths[row];
-                return Err(value_error(
-                    "lengths",
-                    format!("row {row}: expected a number from 0, got {got}"),
-                ));
+                let problem = format!("row {row}: expected a number from 0, got {got}");
+                return Err(value_error("lengths", problem));
             }
         }
         Ok(())
@@ -170,28 +166,23 @@ impl Batch<'_> {
         }
         let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.0, &it.1)), dropped);
         decided.metrics = statistics.entries().filter(|it| !it.0.starts_with("verify/")).collect();
-        let below = (0..self.rewards.len())
-            .filter(|row| self.groups[*row] >= 0 && self.rewards[*row] < self.wrong)
-            .count();
+        let rows = self.rewards.iter().zip(self.groups);
+        let below = rows.filter(|(reward, group)| **group >= 0 && **reward < self.wrong).count();
         if below > 0 {
             decided.metrics.push((hapo_run::REWARD_BELOW_WRONG, below as f64));
         }
         let step = self.slot.step;
         decided.metrics.push(("gate/threshold", method.gated.threshold(step)));
-        decided
-            .metrics
-            .push(("gate/success_limit", f64::from(method.gated.success_limit(step).get())));
+        let limit = f64::from(method.gated.success_limit(step).get());
+        decided.metrics.push(("gate/success_limit", limit));
         Ok(decided)
     }
 
     /// The group after the gate; none where too few of its rollouts came back.
     fn group(&self, method: &Method, group: usize, rows: &[usize]) -> PyResult<Option<MixedGroup>> {
         if rows.len() > method.group_size {
-            let problem = format!(
-                "expected groups of at most {} rows, got one of {}",
-                method.group_size,
-                rows.len()
-            );
+            let (most, n) = (method.group_size, rows.len());
+            let problem = format!("expected groups of at most {most} rows, got one of {n}");
             return Err(value_error("uids", problem));
         }
         let teacher = self.teacher(group)?;
@@ -199,29 +190,26 @@ impl Batch<'_> {
         let free_slot = usize::from(teacher.is_some() && method.gated.slot == SlotRule::Fixed);
         let sampled = &rows[free_slot.min(rows.len())..];
         let prompt = PromptId(self.prompts[group]);
-        let scored = self.scored(prompt, method.group_size - free_slot, sampled);
+        let rollouts = sampled.iter().map(|row| Rollout {
+            tokens: vec![0; self.lengths[*row] as usize],
+            ended: !self.is_truncated[*row],
+            ..Rollout::default()
+        });
+        let graded = sampled.iter().map(|row| {
+            let reward = self.rewards[*row];
+            let verdict = if reward >= self.success_at { Verdict::Correct } else { Verdict::Wrong };
+            (reward, verdict)
+        });
+        let requested = method.group_size - free_slot;
+        let scored = SampledGroup::new(prompt, requested, rollouts.collect())
+            .score_with_rewards(graded.collect(), self.success_at)
+            .paying_unjudged(self.rule, self.wrong);
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot, ..self.slot };
         let is_open = method.gated.success_limit(slot.step).is_open(scored.successes());
         let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         Ok(Some(method.gated.mix(scored, &offer, is_open)))
-    }
-
-    fn scored(&self, prompt: PromptId, requested: usize, rows: &[usize]) -> ScoredGroup {
-        let rollouts = rows.iter().map(|row| Rollout {
-            tokens: vec![0; self.lengths[*row] as usize],
-            ended: !self.is_truncated[*row],
-            ..Rollout::default()
-        });
-        let graded = rows.iter().map(|row| {
-            let reward = self.rewards[*row];
-            let verdict = if reward >= self.success_at { Verdict::Correct } else { Verdict::Wrong };
-            (reward, verdict)
-        });
-        SampledGroup::new(prompt, requested, rollouts.collect())
-            .score_with_rewards(graded.collect(), self.success_at)
-            .paying_unjudged(self.rule, self.wrong)
     }
 
     fn teacher(&self, group: usize) -> PyResult<Option<TeacherTrajectory>> {
@@ -284,16 +272,8 @@ impl Decided {
                 )?;)+
             };
         }
-        column!(
-            rows,
-            reward,
-            replaced,
-            trained,
-            counted,
-            advantage,
-            teacher_weight,
-            entropy_exponent
-        );
+        column!(rows, reward, replaced, trained, counted);
+        column!(rows, advantage, teacher_weight, entropy_exponent);
         column!(groups, successes, n_eff, confidence, injected, dropped);
         it.set_item("operator", self.operator)?;
         let metrics = PyDict::new(py);
@@ -364,12 +344,8 @@ pub(crate) fn teacher_weight(
         return Err(value_error("successes", format!("expected at most {n_eff}, got {successes}")));
     }
     let rewards = (0..n_eff).map(|it| if it < successes { 1.0 } else { 0.0 }).collect();
-    Ok(hapo_core::teacher_weight(
-        rule(weight)?,
-        &closed(rewards, 1.0),
-        initial_threshold,
-        advantage,
-    ))
+    let (rule, group) = (rule(weight)?, closed(rewards, 1.0));
+    Ok(hapo_core::teacher_weight(rule, &group, initial_threshold, advantage))
 }
 
 /// The mean as the engine takes it: summed in order, of equal numbers the number itself, 0 of none.

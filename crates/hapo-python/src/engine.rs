@@ -1,16 +1,15 @@
 //! A model by hand: prompts, samples, scores, gradients, updates, files.
 
-use std::io::Cursor;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{io::Cursor, ops::RangeInclusive};
 
 use hapo_core::{
     Candidate, Clip, Loss, NormaliserKind, RngStream, SampledGroup, Scores, Slot, Step,
     TeacherTrajectory, TrainPrompt, Verdict,
 };
-use hapo_data::TemplateChoice;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_data::{Example, TemplateChoice};
 use hapo_kernels::AdamW;
 use hapo_model::folder::{Companions, Layout};
 use hapo_model::{ActivationCheckpointing, Dtype};
@@ -105,10 +104,8 @@ impl Engine {
     }
 
     fn batching(&self, temperature: f32) -> Batching {
-        Batching {
-            micro_batch_tokens: self.micro_batch_tokens,
-            inverse_temperature: 1.0 / temperature,
-        }
+        let micro_batch_tokens = self.micro_batch_tokens;
+        Batching { micro_batch_tokens, inverse_temperature: 1.0 / temperature }
     }
 }
 
@@ -129,8 +126,7 @@ impl Engine {
         within("micro_batch_tokens", micro_batch_tokens, 1..=1 << 30)?;
         let open = || -> anyhow::Result<Self> {
             let folder = hapo_cli::support::hub::model_folder(path)?;
-            let request = TemplateChoice::named(template.unwrap_or(AUTO));
-            let template = template_of(request, &folder)?;
+            let template = template_of(TemplateChoice::named(template.unwrap_or(AUTO)), &folder)?;
             let mut loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
             let files = loaded.tokenizer_files;
             let template = choose_template(template.choice(), path, &files)?;
@@ -239,8 +235,7 @@ impl Engine {
             .iter()
             .map(|(prompt, response)| ScoreRequest { prompt, response, inverse_temperature, top })
             .collect();
-        let batching = self.batching(temperature);
-        let scored = py.detach(|| self.trainer().score(&requests, batching));
+        let scored = py.detach(|| self.trainer().score(&requests, self.batching(temperature)));
         let scored = scored.map_err(|it| raised(py, &it.into(), None))?;
         let arrays = |it: hapo_core::TokenScores| {
             (it.log_probs.into_pyarray(py), it.entropies.into_pyarray(py), it.top)
@@ -330,8 +325,7 @@ impl Engine {
 
     /// The tokens of a text, without a template.
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let tokens = self.chat.tokenizer.encode(text).map_err(|it| value_error("text", it))?;
-        Ok(tokens.into_pyarray(py))
+        Ok(self.chat.tokenizer.encode(text).map_err(|it| value_error("text", it))?.into_pyarray(py))
     }
 }
 
@@ -404,8 +398,7 @@ pub(crate) fn task_rows(
     let (split, teacher_steps) = (Split::Train, TeacherSteps::Exact);
     let set = TaskSet { seed, levels, split, count, teacher_coverage, teacher_steps };
     let made = make_set(&set).map_err(|it| value_error("task", it))?;
-    let row =
-        |it: hapo_data::Example| (it.id, it.problem, it.answer, it.teachers.into_iter().next());
+    let row = |it: Example| (it.id, it.problem, it.answer, it.teachers.into_iter().next());
     Ok(made.examples.into_iter().map(row).collect())
 }
 
@@ -415,11 +408,8 @@ pub(crate) fn order(step: u64, prompts: usize, per_step: usize, seed: u64) -> Py
     within("step", step, 1..=1_000_000_000)?;
     if per_step == 0 || prompts < per_step || prompts > 1 << 24 {
         let got = format!("step {step}, {prompts} prompts, {per_step} in a step");
-        return Err(value_error(
-            "order",
-            format!("expected enough prompts, and at most 16777216, got {got}"),
-        ));
+        let problem = format!("expected enough prompts, and at most 16777216, got {got}");
+        return Err(value_error("order", problem));
     }
-    let order = Order { seed, prompts, per_step };
-    Ok(order.of_step(step).into_iter().map(|it| it.0).collect())
+    Ok(Order { seed, prompts, per_step }.of_step(step).into_iter().map(|it| it.0).collect())
 }

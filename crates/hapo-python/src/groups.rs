@@ -5,8 +5,7 @@ use hapo_core::{
     RngStream, ScoredGroup, Scores, StepContext, StoredTrace, TeacherTrajectory, Term,
 };
 use numpy::{IntoPyArray, PyArray1};
-use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::{prelude::*, types::PyList};
 
 use crate::arguments::word;
 
@@ -72,8 +71,7 @@ impl Group {
         of: impl Fn(&PolicyMember) -> T,
         of_foreign: T,
     ) -> Column<'py, T> {
-        let of_member = |it: &Member| it.sampled().map_or(of_foreign, &of);
-        column(py, self.members().map(of_member))
+        column(py, self.members().map(|it| it.sampled().map_or(of_foreign, &of)))
     }
 }
 
@@ -279,8 +277,7 @@ pub(crate) fn credit_to_python<'py>(
                         hapo_core::Advantage::Tokens(it) => it.to_vec().into_pyarray(py).into_any(),
                     };
                     let ratio = format!("{ratio:?}").to_lowercase();
-                    let policy = (advantage, tokens, ratio, span.entropy_exponent);
-                    module.call_method1("Policy", policy)
+                    module.call_method1("Policy", (advantage, tokens, ratio, span.entropy_exponent))
                 }
                 Term::Teacher { weight, operator, d } => {
                     let teacher = (*weight, operator.name, *d, tokens, span.entropy_exponent);

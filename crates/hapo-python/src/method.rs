@@ -56,14 +56,10 @@ impl Method {
             None => Gated::bare(method, group_size),
             Some(it) => {
                 let it = it.get();
-                if it.schedule.group_size() != group_size {
-                    return Err(value_error(
-                        "group_size",
-                        format!(
-                            "expected the schedule's, {}, got {group_size}",
-                            it.schedule.group_size()
-                        ),
-                    ));
+                let own = it.schedule.group_size();
+                if own != group_size {
+                    let problem = format!("expected the schedule's, {own}, got {group_size}");
+                    return Err(value_error("group_size", problem));
                 }
                 let hapo = HapoGate { slot, teacher, ..HapoGate::of(it.gate) };
                 Gated::hapo(method, hapo, group_size, it.steps_per_epoch)
@@ -138,9 +134,7 @@ fn with_defaults(name: &str) -> PyResult<hapo_core::Method> {
 }
 
 fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<hapo_core::Method> {
-    entry
-        .build(settings)
-        .map_err(|problem| value_error(problem.place().unwrap_or("settings"), &problem))
+    entry.build(settings).map_err(|it| value_error(it.place().unwrap_or("settings"), &it))
 }
 
 fn find(name: &str) -> PyResult<&'static MethodEntry> {

@@ -12,8 +12,7 @@ use hapo_core::{
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyKeyboardInterrupt;
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyKeyboardInterrupt, prelude::*};
 
 use crate::arguments::{value_error, word};
 use crate::groups::{Group, Sampled};
@@ -90,8 +89,7 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
         Python::attach(|py| {
             let own = serde_json::to_string(own).expect("a table of a recipe is plain data");
             let built = factory.bind(py).call1((own,)).and_then(|it| it.extract::<Built>());
-            let method = built.and_then(|it| method_of(name, it));
-            method.map_err(|error| {
+            built.and_then(|it| method_of(name, it)).map_err(|error| {
                 let error = error.value(py);
                 let text = |name| error.getattr(name).and_then(|it| it.extract::<String>()).ok();
                 (text("key").unwrap_or_default(), text("message").unwrap_or(error.to_string()))
@@ -186,11 +184,8 @@ impl PythonMethod {
             let module = py.import("hapo._method");
             let ask = || call(module.as_ref().map_err(|it| it.clone_ref(py))?);
             let mut answer = ask();
-            while answer
-                .as_ref()
-                .err()
-                .is_some_and(|it| it.is_instance_of::<PyKeyboardInterrupt>(py))
-            {
+            let is_interrupt = |it: &PyErr| it.is_instance_of::<PyKeyboardInterrupt>(py);
+            while answer.as_ref().err().is_some_and(is_interrupt) {
                 INTERRUPTED.set(true);
                 answer = ask();
             }
@@ -240,9 +235,8 @@ impl PythonMethod {
             let sampled = Sampled::growing(group, self.memory(module.py()));
             module.call_method1("grow", (&self.object, sampled))?.extract::<Option<RawPart>>()
         });
-        let Some(Some((rollouts, teacher, own, hint, response))) = asked else {
-            return Growth::Complete;
-        };
+        let asked = asked.flatten();
+        let Some((rollouts, teacher, own, hint, response)) = asked else { return Growth::Complete };
         let prefix = match (teacher, own) {
             (0, None) => Prefix::None,
             (_, Some((rollout, tokens))) => Prefix::Own { rollout, tokens },
@@ -264,25 +258,16 @@ impl PythonMethod {
         });
         let mut mixed = offer.mix(group, false);
         for (slot, teacher, trace) in entries.unwrap_or_default() {
-            mixed = mixed.with(
-                |replaced| match (teacher, trace) {
-                    (Some(it), _) => {
-                        Member::Teacher { trajectory: offer.teachers[it].clone(), replaced }
-                    }
-                    (None, trace) => {
-                        let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
-                        let trace = StoredTrace {
-                            tokens,
-                            log_probs,
-                            reward,
-                            step: Step(step),
-                            ..StoredTrace::default()
-                        };
-                        Member::Replayed { trace, replaced }
-                    }
-                },
-                slot,
-            );
+            let member = |replaced| {
+                if let Some(it) = teacher {
+                    return Member::Teacher { trajectory: offer.teachers[it].clone(), replaced };
+                }
+                let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
+                let (step, rest) = (Step(step), StoredTrace::default());
+                let trace = StoredTrace { tokens, log_probs, reward, step, ..rest };
+                Member::Replayed { trace, replaced }
+            };
+            mixed = mixed.with(member, slot);
         }
         mixed
     }
@@ -345,8 +330,7 @@ pub(crate) fn trial_groups(
     factory: &Bound<'_, PyAny>,
     group_size: usize,
 ) -> PyResult<Vec<(Py<Group>, Py<Group>)>> {
-    let built: Built = factory.call1(("{}",))?.extract()?;
-    let method = method_of("tried", built)?;
+    let method = method_of("tried", factory.call1(("{}",))?.extract()?)?;
     let foreign = method.foreign.clone().expect("a method of Python is foreign");
     let gated = Gated::bare(method.clone(), group_size)
         .map_err(|problem| value_error("group_size", problem))?;
@@ -424,24 +408,18 @@ pub(crate) fn span_loss<'py>(
 ) -> PyResult<(f64, Vec<Bound<'py, PyArray1<f32>>>)> {
     let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TOKEN_MEAN));
     let (mut total, mut slopes) = (0.0, Vec::new());
-    let members = group.get().mixed.members();
-    for ((member, spans), now) in members.iter().zip(&credit).zip(&log_probs) {
+    for ((member, spans), now) in group.get().mixed.members().iter().zip(&credit).zip(&log_probs) {
         let now = now.as_slice()?;
         let mut slope = vec![0.0; now.len()];
         let recorded = now.len() - member.log_probs().len();
         for span in spans {
             let at = span.tokens.clone();
-            let old = match at.start.checked_sub(recorded) {
+            let old_log_probs = match at.start.checked_sub(recorded) {
                 Some(start) => &member.log_probs()[start..][..at.len()],
                 None => &now[at.clone()],
             };
-            let entropies = vec![0.5; at.len()];
-            let tokens = SpanTokens {
-                log_probs: &now[at.clone()],
-                old_log_probs: old,
-                reference: &[],
-                entropies: &entropies,
-            };
+            let (log_probs, entropies) = (&now[at.clone()], &vec![0.5; at.len()]);
+            let tokens = SpanTokens { log_probs, old_log_probs, reference: &[], entropies };
             let mut by_entropy = vec![0.0; at.len()];
             total -= loss.span(span, tokens, 1.0.into(), &mut slope[at], &mut by_entropy).objective;
         }

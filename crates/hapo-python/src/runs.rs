@@ -16,12 +16,10 @@ type Column<'py> = (String, Bound<'py, PyArray1<f64>>);
 #[pyfunction]
 pub(crate) fn columns(py: Python<'_>, run: PathBuf) -> PyResult<(Vec<Column<'_>>, Vec<String>)> {
     let mut notes = Vec::new();
-    let columns = py
-        .detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes))
-        .map_err(|it| PyOSError::new_err(it.to_string()))?;
+    let columns = py.detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes));
+    let columns = columns.map_err(|it| PyOSError::new_err(it.to_string()))?;
     let arrays = columns.names().iter().map(|name| {
-        let numbers = columns.get(name).unwrap_or_default().to_vec();
-        (name.clone(), numbers.into_pyarray(py))
+        (name.clone(), columns.get(name).unwrap_or_default().to_vec().into_pyarray(py))
     });
     Ok((arrays.collect(), notes))
 }
@@ -50,8 +48,7 @@ pub(crate) fn write_rollouts(
             serde_json::from_str::<RolloutLine>(it)
                 .map_err(|problem| value_error("lines", format_args!("row {row}: {problem}")))
         };
-        let lines: Vec<RolloutLine> =
-            lines.iter().enumerate().map(read).collect::<PyResult<_>>()?;
+        let lines = lines.iter().enumerate().map(read).collect::<PyResult<Vec<_>>>()?;
         let folder = RunFolder(&run);
         let mut writer = RolloutWriter::default();
         create_folder(&folder.rollouts())

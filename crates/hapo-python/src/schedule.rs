@@ -1,8 +1,7 @@
 //! The gate over a run.
 
-use hapo_core::{Annealing, AnnealingMode, GATES, Gate, GateRule, Step, Threshold};
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use hapo_core::{Annealing, AnnealingMode, GATES, Gate, Step, Threshold};
+use pyo3::{prelude::*, types::PyDict};
 
 use crate::arguments::{decimal, unknown, value_error, within, word};
 
@@ -54,7 +53,11 @@ impl Schedule {
             Some(gamma0) => Threshold::Manual { gamma0 },
             None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },
         };
-        let rule = table_gate(gate)?;
+        let tables = || GATES.iter().filter(|it| it.is_table).map(|it| it.name);
+        let rule = hapo_core::gate_rule(gate).ok_or_else(|| unknown("gate", gate, tables()))?;
+        if let Some(problem) = hapo_core::refused_as_table(rule) {
+            return Err(value_error("gate", problem));
+        }
         let is_annealed = rule.reads.contains(&"annealing");
         let annealing = match (word("annealing", annealing)?, turn_off_epoch) {
             (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
@@ -69,10 +72,9 @@ impl Schedule {
             _ => Annealing::Off,
         };
         let gate = (rule.table)(threshold, annealing);
-        let (group_size, steps) =
-            (count("group_size", group_size)?, count("steps_per_epoch", steps_per_epoch)?);
+        let group_size = count("group_size", group_size)?;
+        let steps_per_epoch = count("steps_per_epoch", steps_per_epoch)? as u64;
         within("group_size", group_size, 1..=65_535)?;
-        let steps_per_epoch = steps as u64;
         let schedule = hapo_core::Schedule::new(&gate, group_size, steps_per_epoch)
             .map_err(|problem| value_error("Schedule", problem))?;
         Ok(Self { schedule, gate, steps_per_epoch, settings })
@@ -135,23 +137,13 @@ impl Schedule {
     }
 
     fn __repr__(&self) -> String {
-        let mut text = format!(
-            "Schedule(group_size={}, steps_per_epoch={}",
-            self.schedule.group_size(),
-            self.steps_per_epoch
-        );
+        let (group_size, steps) = (self.schedule.group_size(), self.steps_per_epoch);
+        let mut text = format!("Schedule(group_size={group_size}, steps_per_epoch={steps}");
         for (name, value) in &self.settings {
             text.push_str(&format!(", {name}={value}"));
         }
         text + ")"
     }
-}
-
-fn table_gate(name: &str) -> PyResult<&'static GateRule> {
-    let tables = || GATES.iter().filter(|it| it.is_table).map(|it| it.name);
-    let rule = hapo_core::gate_rule(name).ok_or_else(|| unknown("gate", name, tables()))?;
-    let refused = hapo_core::refused_as_table(rule);
-    refused.map_or(Ok(rule), |problem| Err(value_error("gate", problem)))
 }
 
 pub(crate) fn count(name: &str, it: i64) -> PyResult<usize> {

@@ -1,15 +1,12 @@
 //! The command `hapo`, and runs of recipes inside a Python process.
 
-use std::ffi::OsString;
-use std::io::Write;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{ffi::OsString, io::Write, path::PathBuf};
 
 use hapo_cli::support::device::{self, ComputeArg, DeviceArg};
-use hapo_cli::support::machine;
-use hapo_cli::{Tracking, failure, on_device, sources_of, usual_run_dir};
+use hapo_cli::{Tracking, failure, on_device, sources_of, support::machine, usual_run_dir};
 use hapo_kernels::Device;
 use hapo_train::{
     Answers, Meter, Metrics, Observer, Outcome, Overrides, Recipe, ResumePolicy, RunPlan,
@@ -70,17 +67,15 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
     let interrupted = link.interrupts.load(Ordering::Relaxed);
     match (outcome, told) {
         (Err(error), told) => {
-            let cause = take_cause().or_else(|| take(&link.cause)).or(told);
-            Err(raised(py, &error, cause))
+            Err(raised(py, &error, take_cause().or_else(|| take(&link.cause)).or(told)))
         }
         (Ok(_), Some(told)) => Err(told),
         // The second Ctrl-C is for the program around the run.
         (Ok(_), None) if interrupted > 1 => Err(PyKeyboardInterrupt::new_err(())),
         (Ok((folder, outcome)), None) => {
             // A path that is no UTF-8 has no JSON.
-            let json =
-                serde_json::to_value(outcome).map_err(|it| PyValueError::new_err(it.to_string()));
-            let mut json = json?;
+            let json = serde_json::to_value(outcome);
+            let mut json = json.map_err(|it| PyValueError::new_err(it.to_string()))?;
             json["interrupted"] = (interrupted > 0).into();
             Ok((folder, json.to_string()))
         }
@@ -98,11 +93,9 @@ fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)
         return refused("threads: expected a number from 1 to 1024");
     }
     // A function of this process cannot be ended.
-    let is_limited = stages.iter().any(|it| it.reward.timeout != 30.0);
-    if request.reward.is_some() && is_limited {
-        return refused(
-            "reward.timeout: expected none beside a function, got a limit for programs",
-        );
+    if request.reward.is_some() && stages.iter().any(|it| it.reward.timeout != 30.0) {
+        let problem = "reward.timeout: expected none beside a function, got a limit for programs";
+        return refused(problem);
     }
     let threads = hapo_cli::threads(request.threads);
     let compute = stages[0].compute;

@@ -3,8 +3,7 @@
 //! Sources are the output of `hapo eval --json`, saved as `eval*.json` in the run folder, and `table.json` of `hapo
 //! quickstart` in the folder above. Any JSON list of objects becomes a table.
 
-use std::io::{ErrorKind::NotFound, Read};
-use std::path::Path;
+use std::{io::ErrorKind::NotFound, io::Read, path::Path};
 
 use hapo_core::Refusal;
 use hapo_run::held_out_metric;
@@ -49,15 +48,13 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
         let left_out = |it: &Refusal| run.notes.push(format!("Left out: {it}."));
         let Ok(mut files) = files.inspect_err(left_out) else { continue };
         files.retain(|it| {
-            let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
-            name.starts_with("eval")
+            it.file_name().and_then(|it| it.to_str()).unwrap_or("").starts_with("eval")
                 && it.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
         });
         files.sort();
         for path in files {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
-            let title = format!("{}: {file}", run.name);
-            add(&path, &title, run, &mut all);
+            add(&path, &format!("{}: {file}", run.name), run, &mut all);
         }
     }
     all
@@ -95,7 +92,9 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
     let (rows, levels) = match json {
         Value::Array(rows) => (rows, Vec::new()),
         Value::Object(it) => {
-            (it.get("rows")?.as_array()?, it.get("levels").map(texts).unwrap_or_default())
+            let levels = it.get("levels").and_then(Value::as_array).into_iter().flatten();
+            let levels = levels.map(|it| it.as_str().unwrap_or("?").to_owned()).collect();
+            (it.get("rows")?.as_array()?, levels)
         }
         _ => return None,
     };
@@ -107,8 +106,7 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
                 // The place of a checkpoint says nothing to a reader of the page.
                 _ if key == "checkpoint" => {}
                 Value::Array(values) if key == "by_level" && values.len() == levels.len() => {
-                    let named = levels.iter().zip(values);
-                    cells.extend(named.map(|it| (it.0.clone(), cell(it.1))));
+                    cells.extend(levels.iter().zip(values).map(|it| (it.0.clone(), cell(it.1))));
                 }
                 other => cells.push((key.replace('_', " "), cell(other))),
             }
@@ -127,11 +125,6 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
         it.resize(width, Cell::Text(String::new()));
     }
     Some(table)
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter().map(|it| it.as_str().unwrap_or("?").to_owned()).collect()
 }
 
 fn cell(value: &Value) -> Cell {

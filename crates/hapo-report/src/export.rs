@@ -1,11 +1,9 @@
 //! The numbers of runs for other tools: a table, the lines that a tracker logs, or a line for each run.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::{collections::BTreeSet, path::PathBuf, time::SystemTime};
 
 use hapo_core::Refusal;
-use hapo_run::{Columns, RunFolder, recipe_value};
+use hapo_run::{RunFolder, recipe_value};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +20,6 @@ impl Run {
         folder::canonical(&self.path)
     }
 
-    /// True while a process trains in the folder.
     pub fn is_running(&self) -> bool {
         self.state == State::Running
     }
@@ -35,24 +32,18 @@ impl Run {
         Value::Object(settings)
     }
 
-    /// The steps after `last` and their finite numbers.
     pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
         let columns = &self.columns;
-        let rows = columns.steps().iter().enumerate();
-        rows.filter(|(_, step)| **step > last as f64)
-            .map(|(row, step)| (*step as u64, numbers_of(columns, row)))
-            .collect()
+        let numbers = |row: usize| {
+            let number = |name: &String| {
+                let value = columns.get(name)?[row];
+                value.is_finite().then(|| (name.clone(), json!(value)))
+            };
+            columns.names().iter().filter(|it| *it != "step").filter_map(number).collect()
+        };
+        let rows = columns.steps().iter().enumerate().filter(|(_, step)| **step > last as f64);
+        rows.map(|(row, step)| (*step as u64, numbers(row))).collect()
     }
-}
-
-fn numbers_of(columns: &Columns, row: usize) -> Map<String, Value> {
-    let names = columns.names().iter().filter(|it| *it != "step");
-    names
-        .filter_map(|name| {
-            let value = columns.get(name)?[row];
-            value.is_finite().then(|| (name.clone(), json!(value)))
-        })
-        .collect()
 }
 
 fn value_of(toml: &str) -> Value {
@@ -60,9 +51,6 @@ fn value_of(toml: &str) -> Value {
 }
 
 /// A table with a row for each step of each run and a column for each name; empty where a step has no number.
-///
-/// # Panics
-/// Never: the table is written to memory.
 pub fn csv(runs: &[Run]) -> String {
     let mut seen = BTreeSet::from(["step"]);
     let names = runs.iter().flat_map(|it| it.columns.names()).map(String::as_str);
@@ -107,13 +95,9 @@ pub struct RunLine {
     pub unreadable: Vec<String>,
 }
 
-/// The runs in `folders`, the latest first; each folder is a run or holds runs below it.
-///
-/// # Errors
-/// A folder without a run.
+/// The runs in `folders`, the latest first; each folder is a run or holds runs below it, or is refused.
 pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>, Refusal> {
-    let runs = logged_runs(folders)?;
-    let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
+    let mut lines: Vec<RunLine> = logged_runs(folders)?.iter().map(line).collect();
     lines.sort_by_key(|it| it.seconds_ago);
     Ok(lines)
 }

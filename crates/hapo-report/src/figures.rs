@@ -11,7 +11,6 @@ pub(crate) struct Figure<'a> {
     /// The metric and the label of each.
     pub(crate) lines: &'a [(&'a str, &'a str)],
     pub(crate) scale: Scale,
-    /// Draw the gate's phases behind the lines.
     pub(crate) phases: bool,
 }
 
@@ -37,6 +36,8 @@ pub(crate) const PLAIN: Figure<'static> = Figure {
     phases: false,
 };
 
+const PHASED: Figure<'static> = Figure { phases: true, ..PLAIN };
+
 /// Every figure, in the order of the page. The first line of each is drawn solid, the others dashed.
 pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
@@ -44,8 +45,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         title: "Reward",
         help: "Mean reward; the share of correct answers where rewards are 0 and 1. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
         lines: &[("reward/policy_only", "policy only"), ("reward/mean", "mixed")],
-        phases: true,
-        ..PLAIN
+        ..PHASED
     },
     Figure {
         id: "eval",
@@ -56,16 +56,14 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             ("eval/pass@k", "pass@k"),
             ("eval/reward", "mean reward"),
         ],
-        phases: true,
-        ..PLAIN
+        ..PHASED
     },
     Figure {
         id: "gate",
         title: "Gate: β and threshold γ",
         help: "β is the share of groups into which the teacher entered. After the dashed line the teacher is gone for good.",
         lines: &[("gate/beta", "β, injected groups"), ("gate/threshold", "threshold γ")],
-        phases: true,
-        ..PLAIN
+        ..PHASED
     },
     Figure {
         id: "groups",
@@ -85,8 +83,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         unit: "nats per token",
         help: "At temperature 1, of the sampled tokens and of all tokens with the teacher's. A fall to zero ends exploration; a sharp rise is collapse.",
         lines: &[("policy/entropy", "on-policy"), ("entropy/all", "total")],
-        phases: true,
-        ..PLAIN
+        ..PHASED
     },
     Figure {
         id: "kl",
@@ -142,8 +139,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             ("teacher/mean_prob", "mean probability"),
             ("teacher/token_share", "share of tokens"),
         ],
-        phases: true,
-        ..PLAIN
+        ..PHASED
     },
     Figure {
         id: "throughput",

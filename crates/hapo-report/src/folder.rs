@@ -1,8 +1,7 @@
 //! A run folder, read as far as it can be read.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::{collections::BTreeMap, fs};
 
 use hapo_core::{Refusal, ScheduleTable, found_at, if_there};
 use hapo_run::{
@@ -28,7 +27,6 @@ pub struct Run {
     pub(crate) gate: Option<ScheduleTable>,
     /// Metrics of what it started from.
     start: BTreeMap<String, f64>,
-    /// Steps of the stages before it.
     pub(crate) shift: f64,
     /// The stage that it continues, among the runs that were read.
     pub(crate) continues: Option<usize>,
@@ -52,8 +50,7 @@ pub(crate) enum State {
 
 /// The step at which the highest rung closes: the gate begins to anneal.
 pub(crate) fn annealing_from(gate: &ScheduleTable) -> Option<u64> {
-    let highest = gate.rungs.iter().max_by_key(|it| it.successes)?;
-    Some(highest.first_closed_step)
+    Some(gate.rungs.iter().max_by_key(|it| it.successes)?.first_closed_step)
 }
 
 impl Run {
@@ -61,19 +58,16 @@ impl Run {
         self.recipe.get("steps")?.parse().ok()
     }
 
-    /// A text of the recipe, without its quotes.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         Some(self.recipe.get(key)?.trim_matches('"'))
     }
 
     /// The steps at which a metric is logged and its values; of an evaluation also that of the start, at step 0.
     pub(crate) fn points(&self, metric: &str) -> impl Iterator<Item = (f64, f64)> {
-        let looks = metric.starts_with("eval/");
-        let start = self.start.get(metric).copied().filter(|_| looks);
+        let start = self.start.get(metric).copied().filter(|_| metric.starts_with("eval/"));
         let values = self.columns.get(metric).unwrap_or_default().iter().copied();
         let values = self.columns.steps().iter().copied().zip(values);
-        let values = values.filter(|it| it.1.is_finite());
-        start.map(|it| (0.0, it)).into_iter().chain(values)
+        start.map(|it| (0.0, it)).into_iter().chain(values.filter(|it| it.1.is_finite()))
     }
 
     pub(crate) fn evaluations(&self) -> Vec<(f64, f64)> {
@@ -204,12 +198,9 @@ fn last(parts: &[String], count: usize) -> String {
 fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
     let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
-    let columns = Columns::read(&folder.metrics(), &mut notes);
-    let columns = found_or(&mut unreadable, columns);
-    let recipe = read_recipe(folder, &mut notes);
-    let (recipe, build) = found_or(&mut unreadable, recipe);
-    let gate = read_gate(folder, &mut notes);
-    let gate = found_or(&mut unreadable, gate);
+    let columns = found_or(&mut unreadable, Columns::read(&folder.metrics(), &mut notes));
+    let (recipe, build) = found_or(&mut unreadable, read_recipe(folder, &mut notes));
+    let gate = found_or(&mut unreadable, read_gate(folder, &mut notes));
     let start = found_or(&mut unreadable, folder.start_metrics());
     let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
     let end = found_or(&mut unreadable, read_json::<EarlyEnd>(&folder.early_end()));
@@ -254,8 +245,7 @@ fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T, Refusal>) -> 
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, Refusal> {
-    let bytes = if_there(path, fs::read(path))?;
-    Ok(bytes.map(|it| String::from_utf8_lossy(&it).into_owned()))
+    Ok(if_there(path, fs::read(path))?.map(|it| String::from_utf8_lossy(&it).into_owned()))
 }
 
 /// The recipe's entries, and the build that its first line names.
@@ -369,8 +359,7 @@ fn shared_path(paths: &[Vec<String>]) -> Option<(Vec<String>, usize)> {
             let common =
                 others.iter().fold(part.as_str(), |it, other| common_start(it, &other[at]));
             let name = without_number(common);
-            let before = usize::from(name.is_empty());
-            from.get_or_insert(shared.len().saturating_sub(before));
+            from.get_or_insert(shared.len().saturating_sub(usize::from(name.is_empty())));
             name
         };
         if !name.is_empty() {

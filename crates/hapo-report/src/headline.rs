@@ -15,14 +15,15 @@ pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     let is_last = |at: usize| runs.iter().all(|it| it.continues != Some(at));
     let last: Vec<&Run> = (0..runs.len()).filter(|it| is_last(*it)).map(|it| &runs[it]).collect();
     if let Some(models) = tables.iter().find_map(averages) {
+        let percent = |share| format!("{:.0} %", share * 100.0);
         sentences.push(format!("Held-out problems solved: {}.", ranked(models, percent)));
     } else if let [run] = last.as_slice() {
         sentences.extend(change(run));
     } else if let Some((name, ends)) = last_of_all(&last) {
-        sentences.push(format!("{name} at the end: {}.", ranked(ends, plain)));
+        sentences
+            .push(format!("{name} at the end: {}.", ranked(ends, |reward| format!("{reward:.3}"))));
     }
-    let left: Vec<(&str, u64)> =
-        runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
+    let left: Vec<_> = runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
     match left.as_slice() {
         [] => {}
         [(_, step)] if runs.len() == 1 => {
@@ -68,15 +69,13 @@ fn last_of_all(runs: &[&Run]) -> Option<(String, Vec<(String, f64)>)> {
             // Where every reward is 0 or 1 the mean reward is the success.
             let is_it =
                 |it: &&Change| it.name == name || name == "held-out reward" && it.steps == 0;
-            let change = run.changes().into_iter().find(|it| is_it(&it))?;
-            Some((run.name.clone(), change.last?))
+            Some((run.name.clone(), run.changes().into_iter().find(|it| is_it(&it))?.last?))
         };
         let all: Vec<_> = runs.iter().map(last).collect::<Option<_>>()?;
         (!all.is_empty()).then(|| (capital(name), all))
     })
 }
 
-/// Names and values, the highest first.
 fn ranked(mut all: Vec<(String, f64)>, text: fn(f64) -> String) -> String {
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
     let named = all.iter().take(NAMED).map(|(name, value)| format!("{name} {}", text(*value)));
@@ -87,19 +86,10 @@ fn ranked(mut all: Vec<(String, f64)>, text: fn(f64) -> String) -> String {
     parts.join(", ")
 }
 
-fn plain(reward: f64) -> String {
-    format!("{reward:.3}")
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
 /// The step at which the gate had closed for good, once the run is there.
 fn left(run: &Run) -> Option<u64> {
     let step = run.gate.as_ref()?.extinct_at_step?.0;
-    let logged = run.columns.steps().last().copied()?;
-    (logged >= step as f64).then_some(step)
+    (run.columns.steps().last().copied()? >= step as f64).then_some(step)
 }
 
 #[cfg(test)]

@@ -5,19 +5,14 @@
 
 use std::io::Write;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD as BASE64;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use flate2::{Compression, write::GzEncoder};
 use hapo_run::{Columns, recipe_differences};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::drawing::Drawing;
 use crate::folder::{Run, annealing_from, lines};
-use crate::headline::headline;
-use crate::summary::facts;
-use crate::{evaluation, rollouts};
+use crate::{drawing::Drawing, evaluation, headline::headline, rollouts, summary::facts};
 
 const SHELL: &str = include_str!("../assets/page.html");
 const STYLE: &str = include_str!("../assets/page.css");
@@ -55,19 +50,16 @@ fn fill(title: &str, blocks: &str) -> String {
     );
     let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // The title and the blocks come last: their contents are not searched for placeholders.
-    let mut page = SHELL
-        .replace("{{policy}}", &policy)
-        .replace("{{style}}", STYLE)
-        .replace("{{script}}", SCRIPT);
-    for (place, text) in [("{{blocks}}", blocks), ("{{title}}", escaped.as_str())] {
+    let page = SHELL.replace("{{policy}}", &policy).replace("{{style}}", STYLE);
+    let mut page = page.replace("{{script}}", SCRIPT);
+    for (place, text) in [("{{blocks}}", blocks), ("{{title}}", &escaped)] {
         let at = page.find(place).expect("the shell has the place");
         page.replace_range(at..at + place.len(), text);
     }
     page
 }
 
-/// The rollouts that a page carries: the last step, the first, and those between by halves, as long
-/// as there is room.
+/// The rollouts that a page carries: the last step, the first, and those between by halves, as long as there is room.
 fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) {
     let (mut steps, mut text, mut problems) = (Vec::new(), String::new(), Vec::new());
     for step in by_halves(&run.rollout_steps) {

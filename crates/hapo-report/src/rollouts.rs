@@ -37,10 +37,8 @@ pub(crate) fn read(run: &Run, step: u64) -> Result<Value, Refusal> {
     let groups = choose(&injected, GROUPS).into_iter().map(|at| {
         let (members, first) = (&all[at], &all[at][0]);
         let gold = grader.as_ref().and_then(|it| Gold::new(it, &first.answer).ok());
-        let members = members.iter().map(|it| {
-            let is_judged = it.ended || grades_cut;
-            member(it, gold.as_ref().filter(|_| is_judged))
-        });
+        let members =
+            members.iter().map(|it| member(it, gold.as_ref().filter(|_| it.ended || grades_cut)));
         json!({
             "prompt_id": first.prompt_id, "id": first.id, "problem": first.problem,
             "answer": first.answer, "rendered": first.rendered, "injected": first.injected,
@@ -94,8 +92,7 @@ fn mean(log_probs: &[f32]) -> Option<f64> {
 /// each spread evenly. In order.
 fn choose(injected: &[bool], most: usize) -> Vec<usize> {
     let of = |which: bool| -> Vec<usize> {
-        let all = injected.iter().enumerate();
-        all.filter(|it| *it.1 == which).map(|it| it.0).collect()
+        injected.iter().enumerate().filter(|it| *it.1 == which).map(|it| it.0).collect()
     };
     let (with, without) = (of(true), of(false));
     let n_with = with.len().min((most / 2).max(most.saturating_sub(without.len())));

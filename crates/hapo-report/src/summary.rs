@@ -78,8 +78,7 @@ fn answers(run: &Run) -> Option<String> {
     }
     let (cut, equal) = (percent(shares.truncated), percent(shares.without_signal));
     let said = format!("{marks}cut off {cut}, equal rewards in {equal} of the groups");
-    let causes = shares.causes();
-    Some(causes.first().map_or(said.clone(), |it| format!("{said}; {}", it.text)))
+    Some(shares.causes().first().map_or(said.clone(), |it| format!("{said}; {}", it.text)))
 }
 
 /// True if an answer counts only in a box or behind words that announce it.
@@ -100,7 +99,6 @@ fn by_set(run: &Run) -> Option<String> {
     (!sets.is_empty()).then(|| sets.join("; "))
 }
 
-/// Three significant digits.
 pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {

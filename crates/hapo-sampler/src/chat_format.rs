@@ -8,8 +8,7 @@ use hapo_data::{
     CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, Rendering,
     TemplateChoice,
 };
-use hapo_model::Tokenizer;
-use hapo_model::folder::Companions;
+use hapo_model::{Tokenizer, folder::Companions};
 
 use crate::text::first_stop;
 
@@ -34,14 +33,8 @@ pub fn choose_template(
         return Ok(named.into());
     }
     let files = hapo_model::chat_files(tokenizer_files, Path::new(model))?;
-    let source = files.template.ok_or_else(|| {
-        unfit(
-            CHAT,
-            &format!(
-                "{model} has no chat_template.jinja, and no chat_template in tokenizer_config.json"
-            ),
-        )
-    })?;
+    let none = "no chat_template.jinja, and no chat_template in tokenizer_config.json";
+    let source = files.template.ok_or_else(|| unfit(CHAT, &format!("{model} has {none}")))?;
     Ok(PromptTemplate::Chat(Box::new(ChatPrompt {
         template: ChatTemplate::new(model, &source, files.special_tokens)?,
         system: choice.system.map(str::to_owned),
@@ -172,15 +165,10 @@ fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<
     let messages = [Message::new("user", "a question"), Message::new("assistant", ANSWER)];
     let rendering = Rendering { add_generation_prompt: false, ..Rendering::prompt() };
     let text = template.render(&messages, &rendering)?;
-    let Some(at) = text.rfind(ANSWER) else {
-        return Ok(None);
-    };
+    let Some(at) = text.rfind(ANSWER) else { return Ok(None) };
     let rest = tokenizer.encode(text[at + ANSWER.len()..].trim_start())?;
-    let Some(first) = rest.first() else {
-        return Ok(None);
-    };
-    let is_special = tokenizer.decode_without_special(&[*first])?.is_empty();
-    Ok(is_special.then_some(*first))
+    let Some(first) = rest.first() else { return Ok(None) };
+    Ok(tokenizer.decode_without_special(&[*first])?.is_empty().then_some(*first))
 }
 
 #[cfg(test)]

@@ -46,9 +46,7 @@ impl Decoding {
     }
 
     pub fn check(self) -> Result<(), BadField> {
-        let Self::Sample { temperature, truncation } = self else {
-            return Ok(());
-        };
+        let Self::Sample { temperature, truncation } = self else { return Ok(()) };
         let valid = temperature.is_finite() && temperature > 0.0;
         in_range(valid, "temperature", "a number above 0", temperature)?;
         truncation.check()

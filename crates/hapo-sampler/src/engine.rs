@@ -23,9 +23,7 @@ use hapo_model::{
 };
 use rayon::prelude::*;
 
-use crate::request::{
-    Capacity, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId,
-};
+use crate::request::{EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId};
 use crate::text::TextStream;
 
 #[derive(Debug)]
@@ -37,7 +35,6 @@ pub struct Engine<'a, D: Device> {
     jobs: BTreeMap<RequestId, Job>,
     /// Requests with completions to admit, in the order they came.
     waiting: VecDeque<RequestId>,
-    /// A prompt that is read in pieces.
     partial: Option<(RequestId, PartialPrompt<D>)>,
     running: Vec<Running>,
     /// Sequences waiting for pages, in the order of their requests.
@@ -161,13 +158,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Queues a request; it is admitted in one of the next steps.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, Refusal> {
-        request.check(&Capacity {
-            vocabulary: self.model.config().vocab_size,
-            positions: self.model.positions(),
-            cache_tokens: self.cache.capacity(),
-            cost: KvCache::<D>::cost,
-            has_tokenizer: self.tokenizer.is_some(),
-        })?;
+        request.check(self.model, &self.cache, self.tokenizer.is_some())?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
         let job = Job { request, admitted: 0, finished: 0, prompt: None };
@@ -180,17 +171,14 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Cancels a request; no event of it follows. Is `false` when it had finished or is unknown.
     pub fn cancel(&mut self, id: RequestId) -> Result<bool, Refusal> {
-        let Some(job) = self.jobs.remove(&id) else {
-            return Ok(false);
-        };
+        let Some(job) = self.jobs.remove(&id) else { return Ok(false) };
         if let Some((_, it)) = self.partial.take_if(|it| it.0 == id) {
             self.cache.cancel_prefill(it);
         }
         self.waiting.retain(|it| *it != id);
         let running = self.running.extract_if(.., |it| it.sequence.id == id).map(|it| it.slot);
         let preempted = self.preempted.extract_if(.., |it| it.sequence.id == id);
-        let reading = preempted.filter_map(|it| it.reading);
-        for slot in running.chain(reading) {
+        for slot in running.chain(preempted.filter_map(|it| it.reading)) {
             self.cache.release(slot)?;
         }
         if let Some(prompt) = job.prompt {
@@ -199,9 +187,8 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(true)
     }
 
-    /// Admits waiting requests while there are free slots and pages, then gives every running
-    /// sequence one more token. Events of one completion are in order; completions appear in the order
-    /// they were admitted.
+    /// Admits waiting requests while there are free slots and pages, then gives every running sequence one more token.
+    /// Events of one completion are in order; completions appear in the order they were admitted.
     pub fn step(&mut self) -> Result<Vec<Event>, Refusal> {
         // Once for the whole step: to enter the device's threads is to wake one and to wait for it.
         self.model.device().enter(|| {
@@ -256,8 +243,7 @@ impl<'a, D: Device> Engine<'a, D> {
         let last = |it: &Running| *it.sequence.tokens.last().expect("it has a first token");
         let step: Vec<(SeqSlot, u32)> = self.running.iter().map(|it| (it.slot, last(it))).collect();
         let drawn = self.decode_and_draw(&step)?;
-        let running = std::mem::take(&mut self.running);
-        for (it, drawn) in running.into_iter().zip(drawn) {
+        for (it, drawn) in std::mem::take(&mut self.running).into_iter().zip(drawn) {
             self.push(it, drawn, events)?;
         }
         Ok(())
@@ -266,18 +252,21 @@ impl<'a, D: Device> Engine<'a, D> {
     /// The next token of each running sequence, drawn on the device; downloads only the logits of sequences that report
     /// their most likely tokens.
     fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Refusal> {
-        let wanted: Vec<_> = (self.running.iter())
-            .map(|it| {
-                let request = &self.jobs[&it.sequence.id].request;
-                let uniform = self.uniform_of(&it.sequence);
-                (request.top_log_probs == 0).then(|| request.decoding.row(uniform))
-            })
-            .collect();
+        let row = |it: &Running| {
+            let request = &self.jobs[&it.sequence.id].request;
+            let uniform = self.uniform_of(&it.sequence);
+            (request.top_log_probs == 0).then(|| request.decoding.row(uniform))
+        };
+        let wanted: Vec<_> = self.running.iter().map(row).collect();
         let usable = self.limits.usable_vocab;
         let next = self.cache.decode_next(self.model, step, &wanted, usable)?;
         let one = |(it, next): (&Running, NextToken)| match next {
             NextToken::Drawn(it) => (it, Vec::new()),
-            NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
+            NextToken::Logits(logits) => {
+                let request = &self.jobs[&it.sequence.id].request;
+                let row = request.decoding.row(self.uniform_of(&it.sequence));
+                (draw(&logits, row, usable), top(&logits, request.top_log_probs))
+            }
         };
         // Tokens drawn on the device are only passed on: no work to share out.
         if wanted.iter().all(Option::is_some) {
@@ -295,15 +284,6 @@ impl<'a, D: Device> Engine<'a, D> {
             position: it.tokens.len() as u64,
         };
         uniform(key.seed, key.rng_stream, counter)
-    }
-
-    fn draw_one(&self, it: &Sequence, logits: &[f32]) -> WithMostLikely {
-        let request = &self.jobs[&it.id].request;
-        let number = self.uniform_of(it);
-        (
-            draw(logits, request.decoding.row(number), self.limits.usable_vocab),
-            top(logits, request.top_log_probs),
-        )
     }
 
     /// Appends a token; the sequence keeps running or finishes.

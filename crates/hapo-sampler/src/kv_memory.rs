@@ -1,7 +1,6 @@
 //! How much memory keys and values may take.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use hapo_core::Refusal;
 use hapo_kernels::{Device, NumberFormat, PAGE};
@@ -93,8 +92,7 @@ impl KvMemory {
         let most = limits.cache_tokens;
         let prefill = limits.prefill_tokens.min(longest.prompt.max(PREFILL_TOKENS));
         let beside = EngineLimits { cache_tokens: 0, prefill_tokens: prefill, ..limits };
-        let others = Engine::memory_bytes(model, beside) as u64;
-        match self.limit(model.device().free_bytes(), others) {
+        match self.limit(model.device().free_bytes(), Engine::memory_bytes(model, beside) as u64) {
             Some(bytes) => Self::fit::<D>(model.config(), model.kv_format(), most, bytes, longest),
             None => Ok(most),
         }

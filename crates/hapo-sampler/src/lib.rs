@@ -1,10 +1,9 @@
 //! Problems to prompts, prompts to completions.
 //!
-//! [`Engine`] serves requests that come at any time, a token of each per step; [`sample`] is a loop
-//! over it for requests that are all known. Every group's prompt is read once and shared by its
-//! completions; a sequence that finishes frees its pages at once for the next one. Each draw is a pure function of (seed, purpose, step,
-//! prompt, rollout, position), and a row's arithmetic does not depend on the other rows, so the
-//! completions are the same bits whatever the batch size and the number of threads.
+//! [`Engine`] serves requests that come at any time, a token of each per step; [`sample`] is a loop over it for requests
+//! that are all known. Each draw is a pure function of (seed, purpose, step, prompt, rollout, position), and a row's
+//! arithmetic does not depend on the other rows, so the completions are the same bits whatever the batch size and the
+//! number of threads.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

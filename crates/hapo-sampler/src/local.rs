@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use hapo_core::{PromptId, Refusal, RngStream, Rollout, SampledGroup};
-use hapo_kernels::{Device, DrawnToken};
+use hapo_kernels::Device;
 use hapo_model::{KvCache, Model, Tokenizer};
 
-use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
     Decoding, Engine, EngineLimits, EventKind, FinishReason, KvMemory, Longest, NewToken, Request,
-    RngKey,
+    RngKey, engine::MAX_PREFILL_PROMPTS,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +68,6 @@ pub struct SampleSettings<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     pub group: SampledGroup,
-    /// One for each rollout, in order.
     pub details: Vec<Details>,
 }
 
@@ -93,7 +91,6 @@ pub struct Details {
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub tokenizer: &'a Tokenizer,
-    /// Texts that end a completion.
     pub stop_strings: &'a [String],
     /// Called after every token with the share that is done, of the longest completions that there can be; one that
     /// ends early counts as whole.
@@ -114,8 +111,7 @@ pub fn sample<D: Device>(
         groups[index] = Some(it);
         Ok::<_, Refusal>(())
     })?;
-    let groups = groups.into_iter();
-    Ok(groups.map(|it| it.expect("every request is finished once")).collect())
+    Ok(groups.into_iter().map(|it| it.expect("every request is finished once")).collect())
 }
 
 /// Tokens of key/value cache with which [`sample`] preempts none of `sequences` running sequences of `requests`
@@ -144,33 +140,26 @@ pub fn sample_each<D: Device, E: From<Refusal>>(
     for (index, it) in requests.iter().enumerate().filter(|it| it.1.completions == 0) {
         finished(index, Begun::new(it).into_group(it))?;
     }
-    let requested = requests.iter().map(|it| it.completions).sum::<usize>();
-    if requested == 0 {
+    if requests.iter().map(|it| it.completions).sum::<usize>() == 0 {
         return Ok(());
     }
     let limits = limits(model, requests, settings)?;
     let mut engine = Engine::new(model, watch.map(|watch| watch.tokenizer), limits)?;
     let mut group_of = HashMap::new();
     for (group, it) in requests.iter().enumerate().filter(|it| it.1.completions > 0) {
-        let id = engine
-            .submit(Request {
-                prompt: it.tokens.to_vec(),
-                completions: it.completions,
-                decoding: settings.decoding,
-                max_tokens: it.limit(settings),
-                stop_tokens: settings.stop.to_vec(),
-                stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
-                text: None,
-                top_log_probs: 0,
-                rng: RngKey {
-                    seed: settings.seed,
-                    rng_stream: settings.rng_stream,
-                    step: settings.step,
-                    prompt: it.prompt,
-                },
-            })
-            .map_err(|refusal| InGroup::wrap(group, refusal))?;
-        group_of.insert(id, group);
+        let SampleSettings { decoding, seed, rng_stream, step, .. } = *settings;
+        let id = engine.submit(Request {
+            prompt: it.tokens.to_vec(),
+            completions: it.completions,
+            decoding,
+            max_tokens: it.limit(settings),
+            stop_tokens: settings.stop.to_vec(),
+            stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
+            text: None,
+            top_log_probs: 0,
+            rng: RngKey { seed, rng_stream, step, prompt: it.prompt },
+        });
+        group_of.insert(id.map_err(|refusal| InGroup::wrap(group, refusal))?, group);
     }
     let mut begun: HashMap<usize, Begun> = HashMap::new();
     let most: usize = requests.iter().map(|it| it.completions * it.limit(settings)).sum();
@@ -182,7 +171,10 @@ pub fn sample_each<D: Device, E: From<Refusal>>(
             let (rollout, details) = &mut at.completions[it.completion];
             match it.kind {
                 EventKind::Token(NewToken { drawn, .. }) => {
-                    push(rollout, details, drawn);
+                    rollout.tokens.push(drawn.token);
+                    rollout.log_probs.push(drawn.log_prob);
+                    details.log_probs_t1.push(drawn.log_prob_t1);
+                    details.entropies.push(drawn.entropy);
                     done += 1;
                 }
                 EventKind::Finished { reason, .. } => {
@@ -244,13 +236,6 @@ impl Begun {
         let (rollouts, details) = self.completions.into_iter().unzip();
         Sampled { group: SampledGroup::new(request.prompt, request.completions, rollouts), details }
     }
-}
-
-fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
-    rollout.tokens.push(drawn.token);
-    rollout.log_probs.push(drawn.log_prob);
-    details.log_probs_t1.push(drawn.log_prob_t1);
-    details.entropies.push(drawn.entropy);
 }
 
 #[cfg(test)]

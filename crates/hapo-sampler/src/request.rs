@@ -1,7 +1,8 @@
 //! The requests to an engine, and its events.
 
 use hapo_core::{PromptId, RngStream};
-use hapo_kernels::DrawnToken;
+use hapo_kernels::{Device, DrawnToken};
+use hapo_model::{KvCache, Model};
 
 use crate::draw::{BadField, Decoding, refuse};
 
@@ -43,7 +44,6 @@ pub struct Request {
     pub stop_strings: Vec<String>,
     /// Events carry text of this kind; with stop strings they always carry one.
     pub text: Option<SpecialTokens>,
-    /// Number of most likely tokens reported with each token.
     pub top_log_probs: usize,
     pub rng: RngKey,
 }
@@ -92,17 +92,14 @@ pub struct NewToken {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// Its last token is one of the stop tokens.
     EndToken,
     /// Its text contains this stop string of the request.
     StopString(usize),
-    /// It has `max_tokens` tokens.
     #[default]
     Length,
 }
 
 impl FinishReason {
-    /// `end_token`, `stop_string` or `length`.
     pub fn name(self) -> &'static str {
         match self {
             Self::EndToken => "end_token",
@@ -112,24 +109,19 @@ impl FinishReason {
     }
 }
 
-/// The capacity that a request must fit.
-pub(crate) struct Capacity {
-    pub(crate) vocabulary: usize,
-    pub(crate) positions: usize,
-    pub(crate) cache_tokens: usize,
-    /// Cache tokens for a prompt or a completion of a given length.
-    pub(crate) cost: fn(usize) -> usize,
-    pub(crate) has_tokenizer: bool,
-}
-
 impl Request {
     pub(crate) fn wants_text(&self) -> bool {
         self.text.is_some() || !self.stop_strings.is_empty()
     }
 
     /// Refuses a request that could never be served, by the field that forbids it.
-    pub(crate) fn check(&self, capacity: &Capacity) -> Result<(), BadField> {
-        let (length, vocabulary) = (self.prompt.len(), capacity.vocabulary);
+    pub(crate) fn check<D: Device>(
+        &self,
+        model: &Model<D>,
+        cache: &KvCache<D>,
+        has_tokenizer: bool,
+    ) -> Result<(), BadField> {
+        let (length, vocabulary) = (self.prompt.len(), model.config().vocab_size);
         if self.prompt.is_empty() {
             return refuse("prompt", "at least one token", "none");
         }
@@ -142,28 +134,22 @@ impl Request {
             return refuse("max_tokens", "at least 1", "0");
         }
         // The last token is never fed.
-        let positions = capacity.positions;
+        let positions = model.positions();
         if length > positions || self.max_tokens - 1 > positions - length {
-            return refuse(
-                "max_tokens",
-                format!("prompt and completion within {positions} tokens"),
-                format!("a prompt of {length} and {} more", self.max_tokens),
-            );
+            let expected = format!("prompt and completion within {positions} tokens");
+            let got = format!("a prompt of {length} and {} more", self.max_tokens);
+            return refuse("max_tokens", expected, got);
         }
-        let needed_tokens = (capacity.cost)(length) + (capacity.cost)(self.max_tokens);
-        if needed_tokens > capacity.cache_tokens {
-            return refuse(
-                "max_tokens",
-                format!("a cache of at least {needed_tokens} tokens"),
-                format!("one of {}", capacity.cache_tokens),
-            );
+        let needed = KvCache::<D>::cost(length) + KvCache::<D>::cost(self.max_tokens);
+        if needed > cache.capacity() {
+            let expected = format!("a cache of at least {needed} tokens");
+            return refuse("max_tokens", expected, format!("one of {}", cache.capacity()));
         }
         self.decoding.check()?;
         if self.stop_strings.iter().any(String::is_empty) {
-            let expected = "strings of at least one character";
-            return refuse("stop", expected, "an empty one");
+            return refuse("stop", "strings of at least one character", "an empty one");
         }
-        if self.wants_text() && !capacity.has_tokenizer {
+        if self.wants_text() && !has_tokenizer {
             return refuse("stop", "an engine with a tokenizer", "one without");
         }
         Ok(())

@@ -27,7 +27,6 @@ struct Reading {
     context: usize,
     read: usize,
     special: SpecialTokens,
-    /// Text that may be the beginning of a stop string.
     held: String,
 }
 
@@ -69,8 +68,7 @@ impl TextStream {
         tokenizer: &Tokenizer,
         stops: &[String],
     ) -> Result<Grown, Refusal> {
-        let rest = self.reading.unread(tokenizer, &self.tokens)?;
-        self.reading.held.push_str(&rest);
+        self.reading.held.push_str(&self.reading.unread(tokenizer, &self.tokens)?);
         let mut grown = self.reading.release(stops);
         if grown.stopped.is_none() {
             grown.text.push_str(&self.reading.held);
@@ -138,23 +136,19 @@ fn is_byte(token: &str) -> bool {
     digits.is_some_and(|it| it.len() == 2 && u8::from_str_radix(it, 16).is_ok())
 }
 
-/// Where the earliest stop string begins and which it is; the first of the list where two begin
-/// together.
+/// Where the earliest stop string begins and which it is; the first of the list where two begin together.
 pub(crate) fn first_stop(text: &str, stops: &[String]) -> Option<(usize, usize)> {
-    (stops.iter().enumerate())
-        .filter_map(|(index, it)| text.find(it.as_str()).map(|at| (at, index)))
-        .min()
+    let found = |(index, it): (usize, &String)| Some((text.find(it.as_str())?, index));
+    stops.iter().enumerate().filter_map(found).min()
 }
 
 /// Bytes at the end of a text that a stop string begins with.
 fn longest_beginning(text: &str, stops: &[String]) -> usize {
-    stops
-        .iter()
-        .flat_map(|stop| stop.char_indices().skip(1).map(move |(at, _)| &stop[..at]))
-        .filter(|beginning| text.ends_with(beginning))
-        .map(str::len)
-        .max()
-        .unwrap_or(0)
+    let of_stop = |stop: &String| {
+        let ends = stop.char_indices().skip(1).map(|(at, _)| at);
+        ends.filter(|at| text.ends_with(&stop[..*at])).max()
+    };
+    stops.iter().filter_map(of_stop).max().unwrap_or(0)
 }
 
 #[cfg(test)]

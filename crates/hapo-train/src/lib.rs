@@ -26,31 +26,27 @@ mod tests;
 pub type Result<T, E = hapo_core::Refusal> = std::result::Result<T, E>;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
-pub use engine::engines::{LocalSampler, Sampler};
 pub use engine::scorer::ScoreRequest;
 pub use engine::trainer::{Trainer, Weights, loss_of};
+pub use engine::{LocalSampler, Sampler};
 pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
-pub use model::builtin::{BUILTIN_BASE, base_folder};
 pub use model::template::{ChosenTemplate, template_of, trained_template};
-pub use observe::memory;
-pub use observe::meter::Meter;
+pub use model::{BUILTIN_BASE, base_folder};
 pub use observe::stats::{Over, Stats};
+pub use observe::{Meter, memory};
 pub use pack::Batching;
 pub use plan::run_plan::{RunPlan, Sources};
-pub use problems::duplicates::plain_problem;
-pub use problems::inputs::Inputs;
 pub use problems::prompts::{
     Order, Prompt, PromptIndex, PromptLimits, PromptTable, check_columns, load_file,
 };
-pub use problems::source::builtin_prompts;
+pub use problems::{duplicates::plain_problem, inputs::Inputs, source::builtin_prompts};
 pub use recipe::{
     EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, RecipeProblem, StageCheckpoint,
     levels,
 };
-pub use run::replay_run;
 pub use run::train::{
     Observer, Outcome, keep_stages, require_no_run, require_run, require_same_run, stage_folder,
     train, train_on,
 };
-pub use run::{Run, open_frozen_on, open_model, open_model_on, schedule_of};
+pub use run::{Run, open_frozen_on, open_model, open_model_on, replay_run, schedule_of};

@@ -1,9 +1,8 @@
 //! From mixed groups to packed micro-batches.
 //!
-//! A group's prompt is packed once and its sequences attend to it, so N rollouts cost one prompt.
-//! A micro-batch holds whole groups while they fit the token budget; a group that does not fit
-//! alone is cut between sequences and its prompt packed again. How a batch is cut never changes the
-//! loss, because the normaliser is fixed before (D16).
+//! A group's prompt is packed once and its sequences attend to it, so N rollouts cost one prompt. A micro-batch holds
+//! whole groups while they fit the token budget; a group that does not fit alone is cut between sequences and its
+//! prompt packed again. How a batch is cut never changes the loss, because the normaliser is fixed before (D16).
 
 use std::ops::Range;
 
@@ -61,8 +60,7 @@ pub struct TokenGroup {
 impl TokenGroup {
     /// Where a prompt is among the group's, which it joins if it is new.
     fn index_of_prompt(&mut self, tokens: &[u32]) -> usize {
-        let known = self.prompts.iter().position(|it| it == tokens);
-        known.unwrap_or_else(|| {
+        self.prompts.iter().position(|it| it == tokens).unwrap_or_else(|| {
             self.prompts.push(tokens.to_vec());
             self.prompts.len() - 1
         })
@@ -132,7 +130,6 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-/// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
     Batching { micro_batch_tokens: budget, inverse_temperature }: Batching,
@@ -142,8 +139,7 @@ pub fn pack(
     let mut open = MicroBatch::default();
     for (g, group) in groups.iter().enumerate() {
         let wanted = |it: &(usize, &Sequence)| wanted(group, it.1);
-        let picked: Vec<(usize, &Sequence)> =
-            group.sequences.iter().enumerate().filter(wanted).collect();
+        let picked: Vec<_> = group.sequences.iter().enumerate().filter(wanted).collect();
         if picked.is_empty() {
             continue;
         }
@@ -158,8 +154,7 @@ pub fn pack(
         for (s, sequence) in picked {
             let prompt = group.prompts[sequence.prompt].len();
             // A prompt that is in the batch already takes no tokens.
-            let new = open.prompts[sequence.prompt].map_or(prompt, |_| 0);
-            let more = new + fed_tokens(sequence);
+            let more = open.prompts[sequence.prompt].map_or(prompt, |_| 0) + fed_tokens(sequence);
             if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
                 done.push(std::mem::take(&mut open));
                 open.prompts = vec![None; group.prompts.len()];

@@ -110,16 +110,11 @@ fn linear_ticks(low: f64, high: f64, n: usize) -> Vec<f64> {
     }
     let rough = span / n as f64;
     let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|it| it * power)
-        .find(|it| *it >= rough * 0.999_999)
-        .unwrap_or(rough);
+    let mut steps = [1.0, 2.0, 5.0, 10.0].map(|it| it * power).into_iter();
+    let step = steps.find(|it| *it >= rough * 0.999_999).unwrap_or(rough);
     let first = (low / step).ceil() as i64;
-    (0..=2 * n as i64)
-        .map(|it| (first + it) as f64 * step)
-        .take_while(|it| *it <= high + step * 1e-9)
-        .collect()
+    let ticks = (0..=2 * n as i64).map(|it| (first + it) as f64 * step);
+    ticks.take_while(|it| *it <= high + step * 1e-9).collect()
 }
 
 #[cfg(test)]

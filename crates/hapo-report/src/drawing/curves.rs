@@ -6,7 +6,6 @@ use super::Drawing;
 use crate::figures::{Figure, Scale};
 use crate::folder::{Run, group_names, lines};
 
-/// Lengths of the means that a line is drawn as.
 const WINDOWS: [usize; 4] = [50, 20, 10, 5];
 
 /// Runs drawn as one: a run, or the seeds of a recipe.
@@ -18,8 +17,7 @@ pub(super) struct Set {
 
 pub(super) fn sets(all: &[Run]) -> Vec<Set> {
     let groups = lines(all);
-    let names = group_names(all, &groups);
-    let named = names.into_iter().zip(groups).map(|(name, runs)| Set {
+    let named = group_names(all, &groups).into_iter().zip(groups).map(|(name, runs)| Set {
         name: match runs.iter().filter(|it| all[**it].continues.is_none()).count() {
             0 | 1 => name,
             many => format!("{name} ({many} seeds)"),
@@ -33,18 +31,16 @@ impl Drawing<'_> {
     /// The curves of a figure. A line that is zero throughout says nothing beside others that are not, but for a
     /// result: the reward of the policy alone, and evaluations.
     pub(super) fn curves(&self, figure: &Figure<'_>) -> Vec<Curve> {
-        let sets = &self.sets;
-        let mut curves = Vec::new();
+        let is_zero = |it: &Point| it.values == [0.0; 3];
+        let (sets, mut curves) = (&self.sets, Vec::new());
         for (at, set) in sets.iter().enumerate() {
             for (line, &(metric, label)) in figure.lines.iter().enumerate() {
                 let points = self.points(set, metric);
                 // A number that is another's under a second name, and the gate of a run that has none.
                 let is_same = |it: &Curve| it.set == at && it.points == points;
                 let has_no_gate = || set.runs.iter().all(|it| self.runs[*it].gate.is_none());
-                let is_idle = figure.id == "gate" && has_no_gate() && {
-                    let beta = self.points(set, "gate/beta");
-                    beta.iter().all(|it| it.values == [0.0; 3])
-                };
+                let has_no_beta = || self.points(set, "gate/beta").iter().all(is_zero);
+                let is_idle = figure.id == "gate" && has_no_gate() && has_no_beta();
                 let stands = figure.scale != Scale::Stacked && curves.iter().any(is_same);
                 if points.is_empty() || stands || is_idle {
                     continue;
@@ -70,10 +66,10 @@ impl Drawing<'_> {
             }
         }
         let is_result =
-            |metric: &str| metric == "reward/policy_only" || metric.starts_with("eval/");
-        let is_zero = |it: &Curve| it.points.iter().all(|it| it.values == [0.0; 3]);
-        if figure.scale != Scale::Stacked && !curves.iter().all(is_zero) {
-            curves.retain(|it| !is_zero(it) || is_result(&it.metric));
+            |it: &Curve| it.metric == "reward/policy_only" || it.metric.starts_with("eval/");
+        let is_flat = |it: &Curve| it.points.iter().all(is_zero);
+        if figure.scale != Scale::Stacked && !curves.iter().all(is_flat) {
+            curves.retain(|it| !is_flat(it) || is_result(it));
         }
         curves
     }
@@ -106,7 +102,6 @@ pub(crate) struct Curve {
     pub(super) runs: Vec<usize>,
     pub(super) metric: String,
     pub(super) label: String,
-    /// Which line of the figure it is.
     pub(super) line: usize,
     pub(super) colour: usize,
     pub(super) points: Vec<Point>,
@@ -132,8 +127,7 @@ impl Curve {
 
     /// The step, and mean, lowest and highest, of each point, smoothed.
     pub(super) fn drawn(&self) -> impl DoubleEndedIterator<Item = (f64, [f64; 3])> {
-        let steps = self.points.iter().map(|point| point.step as f64);
-        steps.zip(self.smoothed.iter().copied())
+        self.points.iter().map(|point| point.step as f64).zip(self.smoothed.iter().copied())
     }
 }
 
@@ -143,14 +137,11 @@ fn window(n: usize) -> usize {
 }
 
 fn smoothed(points: &[Point], window: usize) -> Vec<[f64; 3]> {
-    (0..points.len())
-        .map(|at| {
-            let part = &points[(at + 1).saturating_sub(window)..=at];
-            let mean =
-                |k: usize| part.iter().map(|it| it.values[k]).sum::<f64>() / part.len() as f64;
-            [mean(0), mean(1), mean(2)]
-        })
-        .collect()
+    let means = |at: usize| {
+        let part = &points[(at + 1).saturating_sub(window)..=at];
+        [0, 1, 2].map(|k| part.iter().map(|it| it.values[k]).sum::<f64>() / part.len() as f64)
+    };
+    (0..points.len()).map(means).collect()
 }
 
 /// Which points `columns` columns can show: the lowest and the highest of each, the first and the last, and one of each gap.

@@ -30,8 +30,7 @@ impl Drawing<'_> {
         let below = frame.bottom() + BOTTOM;
         let mut seen = BTreeSet::new();
         let named: Vec<&Curve> = curves.iter().filter(|it| seen.insert(&it.label)).collect();
-        let height = below + LEGEND_LINE * named.len().div_ceil(2) as f64;
-        let mut svg = opened(height, &title);
+        let mut svg = opened(below + LEGEND_LINE * named.len().div_ceil(2) as f64, &title);
         svg += &body;
         for (n, curve) in named.into_iter().enumerate() {
             let left = LEFT + (n % 2) as f64 * (WIDTH - LEFT) / 2.0;
@@ -102,7 +101,6 @@ impl Drawing<'_> {
         }
     }
 
-    /// A mark at the end of each stage that another continues.
     fn stages(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
         let shifts = self.runs.iter().map(|run| run.shift as u64).filter(|it| *it > 0);
         for shift in shifts.collect::<BTreeSet<u64>>() {
@@ -118,12 +116,10 @@ impl Drawing<'_> {
     /// The ground of the gate's phases, of the first run that has a gate.
     fn phases(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
         let mut runs = self.sets.iter().flat_map(|set| set.runs.iter().map(|it| &self.runs[*it]));
-        let Some((run, gate)) = runs.find_map(|run| Some((run, run.gate.as_ref()?))) else {
-            return;
-        };
+        let gated = runs.find_map(|run| Some((run, run.gate.as_ref()?)));
+        let Some((run, gate)) = gated else { return };
         let place = |step: u64| x.place(step as f64 + run.shift);
-        let steps = run.columns.steps();
-        let logged = steps.last().copied().unwrap_or(0.0) as u64;
+        let logged = run.columns.steps().last().copied().unwrap_or(0.0) as u64;
         let extinct = gate.extinct_at_step.map(|it| it.0);
         let end = extinct.unwrap_or(logged + 1);
         let anneals = annealing_from(gate).unwrap_or(end).clamp(1, end);
@@ -204,8 +200,7 @@ fn lines(svg: &mut String, figure: &Figure<'_>, curves: &[Curve], x: &XAxis, fra
         let drawn = |k: usize| placed(it.drawn().map(move |it| (it.0, it.1[k])), x, &y, frame);
         if it.is_band() {
             let upper = drawn(2).into_iter().flatten();
-            let lower = drawn(1).into_iter().rev().flatten();
-            let outline = frame.path(upper.chain(lower).map(Some));
+            let outline = frame.path(upper.chain(drawn(1).into_iter().rev().flatten()).map(Some));
             let _ = write!(svg, "<path class='band f{colour}' d='{outline}z'/>");
         } else if has_values && it.window() > 1 {
             let values = it.points.iter().map(|point| (point.step as f64, point.values[0]));

@@ -21,8 +21,7 @@ use crate::folder::Run;
 /// Each figure of the runs that has something to show: its name and its SVG.
 pub(crate) fn files(runs: &[Run]) -> Vec<(&'static str, String)> {
     let drawing = Drawing::new(runs);
-    let file = |it: &Figure<'static>| Some((it.id, drawing.file(it, &drawing.curves(it))?));
-    FIGURES.iter().filter_map(file).collect()
+    FIGURES.iter().filter_map(|it| Some((it.id, drawing.file(it, &drawing.curves(it))?))).collect()
 }
 
 pub(crate) struct Drawing<'a> {
@@ -44,7 +43,6 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// A piece of a line as it is drawn.
 fn mark(curve: &Curve, is_area: bool, left: f64, middle: f64) -> String {
     let (colour, dash) = (curve.colour, curve.line % DASHES);
     if is_area {
@@ -65,8 +63,7 @@ impl Drawing<'_> {
         let names = self.runs.iter().flat_map(|run| run.columns.names());
         let others: Vec<(&str, String)> =
             others(names).into_iter().map(|it| (it, format!("metric-{it}"))).collect();
-        let lines: Vec<[(&str, &str); 1]> =
-            others.iter().map(|(metric, _)| [(*metric, *metric)]).collect();
+        let lines: Vec<_> = others.iter().map(|(metric, _)| [(*metric, *metric)]).collect();
         let own = others.iter().zip(&lines).map(|((title, id), lines)| Figure {
             id,
             title,
@@ -77,10 +74,8 @@ impl Drawing<'_> {
         let more: Vec<Figure<'_>> = own.collect();
         // Those of the second kind stand below the others, folded.
         let all = FIGURES.iter().map(|it| (it, false)).chain(more.iter().map(|it| (it, true)));
-        let drawn: Vec<(&Figure<'_>, bool, Vec<Curve>)> = all
-            .map(|(figure, is_more)| (figure, is_more, self.curves(figure)))
-            .filter(|(.., curves)| !curves.is_empty())
-            .collect();
+        let drawn = all.map(|(figure, is_more)| (figure, is_more, self.curves(figure)));
+        let drawn: Vec<_> = drawn.filter(|(.., curves)| !curves.is_empty()).collect();
         let paths: usize = drawn.iter().map(|(.., curves)| curves.len()).sum();
         let columns = (ALL_COLUMNS / paths.max(1)).clamp(COLUMNS.0, COLUMNS.1);
         let figures = drawn.iter().map(|(figure, is_more, curves)| {

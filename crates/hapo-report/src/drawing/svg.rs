@@ -164,7 +164,6 @@ pub(super) fn tick_text(value: f64) -> String {
     }
 }
 
-/// The end of a text that is too long.
 pub(super) fn cut(text: &str, most: usize) -> String {
     let n = text.chars().count();
     if n <= most {
@@ -175,16 +174,15 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 pub(super) fn escaped(text: &str) -> String {
-    text.chars()
-        .map(|it| match it {
-            '&' => "&amp;".to_owned(),
-            '<' => "&lt;".to_owned(),
-            '>' => "&gt;".to_owned(),
-            // XML has no place for other control characters.
-            it if it.is_control() => "\u{fffd}".to_owned(),
-            it => it.to_string(),
-        })
-        .collect()
+    let escaped = |it: char| match it {
+        '&' => "&amp;".to_owned(),
+        '<' => "&lt;".to_owned(),
+        '>' => "&gt;".to_owned(),
+        // XML has no place for other control characters.
+        it if it.is_control() => "\u{fffd}".to_owned(),
+        it => it.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use hapo_kernels::Device;
 use hapo_model::{CacheFull, KvCache, PromptSlot};
 
 use super::{CachedPrompt, Engine, MAX_PREFILL_PROMPTS, Preempted, Running, Sequence};
-use crate::request::RequestId;
-use crate::text::TextStream;
+use crate::{request::RequestId, text::TextStream};
 
 impl<D: Device> Engine<'_, D> {
     /// Reads preempted sequences again, the first ones first, as far as pages and `budget` allow; whether none waits
@@ -72,9 +71,7 @@ impl<D: Device> Engine<'_, D> {
     pub(super) fn take_waiting(&mut self, budget: &mut usize) -> Result<Vec<Running>, Refusal> {
         let mut admitted: Vec<Running> = Vec::new();
         while self.running.len() + admitted.len() < self.limits.max_sequences {
-            let Some(&id) = self.waiting.front() else {
-                break;
-            };
+            let Some(&id) = self.waiting.front() else { break };
             let slots = self.limits.max_sequences - self.running.len() - admitted.len();
             let step = match self.jobs[&id].prompt.as_ref().map(|it| it.slot) {
                 Some(prompt) => self.fork(id, prompt).map(|it| {
@@ -146,8 +143,7 @@ impl<D: Device> Engine<'_, D> {
 
     fn keep_prompt(&mut self, id: RequestId, slot: PromptSlot, logits: Vec<f32>) {
         let job = self.jobs.get_mut(&id).expect("a request with a prompt to read is known");
-        let is_drawn_from = job.admitted < job.request.completions;
-        let logits = if is_drawn_from { logits } else { Vec::new() };
+        let logits = if job.admitted < job.request.completions { logits } else { Vec::new() };
         job.prompt = Some(CachedPrompt { slot, logits });
     }
 

@@ -8,11 +8,10 @@
 pub(crate) mod resume;
 pub(crate) mod stage_output;
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::{cmp::Ordering, fs};
 
 use hapo_core::{Memory, PromptId, Refusal, found_at, hex, if_there};
 use hapo_kernels::Device;
@@ -21,10 +20,8 @@ use hapo_run::{RunFolder, create_folder, entries, sync_parent};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::Result;
-use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of};
-use crate::problems::inputs::Inputs;
+use crate::{Result, engine::trainer::Trainer, problems::inputs::Inputs};
 
 pub(crate) const STATE: &str = "trainer_state/state.json";
 /// Files without which a run cannot be resumed.
@@ -40,7 +37,6 @@ pub struct TrainerState {
     /// By the metric of `checkpoint.best`; higher is better: its mean since the checkpoint before, or the evaluation of
     /// these weights.
     pub score: Option<f64>,
-    /// Hashes of what the run reads besides its recipe.
     pub inputs: Inputs,
     /// Prompts whose trace was shown.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -52,7 +48,6 @@ pub fn best(run_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
     Ok(best_scored(run_dir)?.map(|(_, step, folder)| (step, folder)))
 }
 
-/// As [`best`], with its score.
 pub(crate) fn best_scored(run_dir: &Path) -> Result<Option<(f64, u64, PathBuf)>> {
     let mut scored = Vec::new();
     for (step, folder) in RunFolder(run_dir).list_checkpoints()? {
@@ -87,8 +82,7 @@ const MEMORY: &str = "trainer_state/memory.json";
 /// The memory of a checkpoint, without which a method that remembers cannot go on.
 pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     serde_json::from_slice(&read_file(&folder.join(MEMORY))?).map_err(|it| {
-        let problem = format!("{MEMORY}, which the recipe needs between steps: {it}");
-        broken_checkpoint(folder, &problem)
+        broken_checkpoint(folder, &format!("{MEMORY}, which the recipe needs between steps: {it}"))
     })
 }
 
@@ -227,7 +221,6 @@ fn sha256_of(folder: &Path, name: &str) -> Result<String> {
     }
 }
 
-/// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
     let refuse = |problem: String| broken_checkpoint(folder, &problem);
     let sums = checksums_of(folder)?;

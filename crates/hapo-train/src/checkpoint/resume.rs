@@ -1,8 +1,7 @@
 //! The contents of a run folder whose run is resumed, and whether it is the same run.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs};
 
 use hapo_core::{Refusal, if_there};
 use hapo_model::folder::broken_checkpoint;
@@ -10,10 +9,8 @@ use hapo_run::{
     MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences, recipe_entries,
 };
 
-use crate::Result;
 use crate::checkpoint::{self, TrainerState};
-use crate::problems::inputs::Inputs;
-use crate::recipe::Recipe;
+use crate::{Result, problems::inputs::Inputs, recipe::Recipe};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
@@ -103,10 +100,9 @@ fn begin_again(
     }
     let inputs = read_json(&files.inputs())?;
     if logged > 0 && inputs.is_none() {
-        let missing = files.inputs();
         warn(&format!(
             "{} is missing: whether data and base model are still those that the run began with is not known",
-            missing.display()
+            files.inputs().display()
         ));
     }
     Ok(Found { inputs, ..Found::default() })
@@ -120,8 +116,7 @@ impl Found {
         policy: ResumePolicy,
         warn: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let differences = self.inputs.as_ref().map(|before| before.differences(now));
-        let differences = differences.unwrap_or_default();
+        let differences = self.inputs.as_ref().map_or_else(Vec::new, |it| it.differences(now));
         if differences.is_empty() {
             return Ok(());
         }
@@ -135,7 +130,6 @@ impl Found {
         Ok(())
     }
 
-    /// Renames the incomplete checkpoints, so that nothing counts them.
     pub(crate) fn set_incomplete_aside(
         &self,
         run_dir: &Path,

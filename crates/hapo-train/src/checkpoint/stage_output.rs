@@ -39,7 +39,6 @@ pub(crate) struct HandedOn {
     pub(crate) because: String,
 }
 
-/// The model that the stage whose run is in `run_dir` hands on.
 pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
     let last = RunFolder(run_dir).list_checkpoints()?.into_iter().next();

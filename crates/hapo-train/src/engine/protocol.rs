@@ -5,8 +5,7 @@
 
 use hapo_core::{RngCounter, random_words};
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::recipe::RolloutEngine;

@@ -4,11 +4,10 @@
 //! them. A server that is gone is waited for; what it lost with its weights is announced and asked for again, so that a
 //! step begins with whole groups or not at all. The price is that weights pass through a file system.
 
-use std::fmt::Display;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt::Display, fs::File};
 
 use hapo_core::{Fault, Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
@@ -21,14 +20,11 @@ use hapo_sampler::{
 use hapo_verify::in_order;
 use serde_json::Value;
 
-use crate::Result;
-use crate::engine::engines::Sampler;
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
-use crate::engine::trainer::Weights;
 use crate::engine::trainer_files::{ModelFiles, write_model};
-use crate::observe::meter::Meter;
 use crate::recipe::{RolloutEngine, RolloutsSection};
+use crate::{Result, engine::Sampler, engine::trainer::Weights, observe::Meter};
 
 /// Of a batch: about three minutes for a server to come back.
 const RETRIES: Retries = Retries { attempts: 10, first_wait: Duration::from_millis(500) };
@@ -275,8 +271,7 @@ impl ServerSampler {
             step: 0,
             ..batch.settings.clone()
         };
-        let sampled = self.group(&request, &settings)?;
-        let rollouts = sampled.group.rollouts;
+        let rollouts = self.group(&request, &settings)?.group.rollouts;
         let gap = |inverse_temperature| -> Result<f64> {
             let read: Vec<_> = rollouts
                 .iter()
@@ -285,8 +280,7 @@ impl ServerSampler {
             let mut tape = Tape::new(ActivationCheckpointing::Layers);
             let scores = score_with(batch.model, &mut tape, &read, self.micro_batch_tokens)?;
             let pairs = rollouts.iter().zip(&scores);
-            let gaps =
-                pairs.flat_map(|(rollout, own)| rollout.log_probs.iter().zip(&own.log_probs));
+            let gaps = pairs.flat_map(|(it, own)| it.log_probs.iter().zip(&own.log_probs));
             let (sum, tokens) = gaps.fold((0.0, 0_usize), |(sum, tokens), (a, b)| {
                 (sum + f64::from((a - b).abs()), tokens + 1)
             });
@@ -321,9 +315,7 @@ fn parts_of(it: Completion, stop: &[u32]) -> (Rollout, Details) {
         _ => FinishReason::StopString(0),
     };
     let details = Details { entropies: it.entropies, finish, ..Details::default() };
-    let rollout =
-        Rollout { tokens: it.tokens, log_probs: it.log_probs, ended, ..Rollout::default() };
-    (rollout, details)
+    (Rollout { tokens: it.tokens, log_probs: it.log_probs, ended, ..Rollout::default() }, details)
 }
 
 /// Removes weights that are not asked for any more; what is left of them is in nobody's way.

@@ -4,11 +4,10 @@ use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Outputs, Tape, WeightsCopy};
 
-use crate::Result;
 use crate::engine::scorer::{ScoreRequest, score_with};
-use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{Batching, MicroBatch, Sequence, TokenGroup, pack};
+use crate::{Result, observe::Meter};
 
 #[derive(Debug)]
 pub struct Weights<'a, W> {
@@ -38,10 +37,8 @@ pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
-    let clipped = terms.clipped as f64;
-    stats.mean("policy/clip_fraction", Over::AllPasses, clipped, tokens);
-    let ratio = terms.ratio_sum;
-    stats.mean("policy/ratio_mean", Over::AllPasses, ratio, tokens);
+    stats.mean("policy/clip_fraction", Over::AllPasses, terms.clipped as f64, tokens);
+    stats.mean("policy/ratio_mean", Over::AllPasses, terms.ratio_sum, tokens);
     stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
     if !is_moved {
         let gaps = of.log_probs.iter().zip(of.old_log_probs);
@@ -90,7 +87,6 @@ impl<D: Device> Trainer<D> {
         })
     }
 
-    /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
         of: &MiniBatch,
@@ -99,8 +95,7 @@ impl<D: Device> Trainer<D> {
     ) -> Result<()> {
         let MiniBatch { groups, batching, .. } = *of;
         let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
-        let run = run.filter(|it| !it.spans.is_empty());
-        let all: usize = run.map(|it| it.response.len()).sum();
+        let all: usize = run.filter(|it| !it.spans.is_empty()).map(|it| it.response.len()).sum();
         let picked = |group: &TokenGroup, sequence: &Sequence| {
             group.has_signal && !sequence.spans.is_empty() && wanted(sequence)
         };
@@ -137,8 +132,7 @@ impl<D: Device> Trainer<D> {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
-                let policy = targets.end - old_log_probs.len()..targets.end;
-                let now = outputs.log_probs[policy].iter();
+                let now = outputs.log_probs[targets.end - old_log_probs.len()..targets.end].iter();
                 now.zip(old_log_probs).for_each(|(now, old)| take(*now, *old));
             }
         }
@@ -171,8 +165,7 @@ impl<D: Device> Trainer<D> {
         }
         let batch = MiniBatch { loss, groups, batching, divisors };
         self.accumulate(&batch, Sequence::is_teacher, &mut stats)?;
-        let norm = self.gradient_norm()?;
-        stats.total("teacher/grad_norm", Over::FirstPass, norm);
+        stats.total("teacher/grad_norm", Over::FirstPass, self.gradient_norm()?);
         self.accumulate(&batch, |it| !it.is_teacher(), &mut stats)?;
         Ok(stats)
     }
@@ -193,10 +186,7 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Scores every request with the weights of this moment: one answer for each, in order.
-    ///
-    /// # Errors
-    /// A request that does not fit the model, no memory.
+    /// Scores every request with the weights of this moment, in order. Fails where one does not fit the model, or no memory.
     pub fn score(
         &mut self,
         requests: &[ScoreRequest],
@@ -211,10 +201,8 @@ impl<D: Device> Trainer<D> {
         Ok(norm)
     }
 
-    /// Clips the gradient, whose global norm is `norm`, and makes one update.
-    ///
-    /// # Errors
-    /// A device that failed: nothing may be made of the weights then.
+    /// Clips the gradient, whose global norm is `norm`, and makes one update. Fails where the device failed: nothing may be
+    /// made of the weights then.
     pub fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) -> Result<()> {
         self.updates += 1;
         settings.step = self.updates;
@@ -233,7 +221,6 @@ impl<D: Device> Trainer<D> {
         }
     }
 
-    /// True if the norm of the weights is a finite number.
     pub fn weights_are_finite(&self) -> Result<bool> {
         let norm = self.model.trained_squared_norms().iter().sum::<f64>();
         self.model.device().check()?;

@@ -3,10 +3,8 @@
 //!
 //! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
 
-use std::convert::Infallible;
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::{convert::Infallible, fs, path::Path};
 
 use hapo_kernels::Device;
 use hapo_model::folder::{
@@ -16,8 +14,7 @@ use hapo_model::folder::{
 use hapo_model::{Dtype, Model};
 use sha2::{Digest, Sha256};
 
-use crate::Result;
-use crate::engine::trainer::Trainer;
+use crate::{Result, engine::trainer::Trainer};
 use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
@@ -86,9 +83,7 @@ impl<D: Device> Trainer<D> {
             let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
             if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
         };
-        read(PARAMETERS, &mut |at, part| {
-            model.write_trained(at, part);
-        })?;
+        read(PARAMETERS, &mut |at, part| model.write_trained(at, part))?;
         let device = model.device();
         for (moment, name) in MOMENTS.iter().enumerate() {
             read(name, &mut |at, part| moments.set(device, moment, at, part))?;
@@ -99,7 +94,6 @@ impl<D: Device> Trainer<D> {
     }
 }
 
-/// Writes the weights as a model folder, or the adapter as PEFT's.
 pub(crate) fn write_model<D: Device>(
     folder: &Path,
     model: &Model<D>,
@@ -178,8 +172,7 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
 }
 
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
-    let missing = || broken_checkpoint(folder, &format!("{CHECKSUMS} is missing"));
-    checksums(folder)?.ok_or_else(missing)
+    checksums(folder)?.ok_or_else(|| broken_checkpoint(folder, &format!("{CHECKSUMS} is missing")))
 }
 
 /// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.

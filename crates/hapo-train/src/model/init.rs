@@ -7,9 +7,7 @@ use hapo_kernels::Device;
 use hapo_model::folder::{Companions, Fingerprint, is_model, read_file, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
-use crate::Result;
-use crate::model::builtin::file;
-use crate::recipe::InitSection;
+use crate::{Result, model::file, recipe::InitSection};
 
 /// Tokens that end an assistant's turn in published vocabularies.
 const END_TOKENS: &[&str] =
@@ -75,8 +73,7 @@ pub(crate) fn config_of(
     })
 }
 
-/// The tokenizer of `[model.init]`, and the files that go with it: a folder's, a `tokenizer.json`, or
-/// the built-in one.
+/// The tokenizer of `[model.init]`, and the files that go with it: a folder's, a `tokenizer.json`, or the built-in one.
 pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)> {
     let Some(path) = &init.tokenizer else {
         let files = ["tokenizer.json", "tokenizer_config.json"].map(|it| (it, file(it).to_vec()));

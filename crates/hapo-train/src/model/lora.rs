@@ -8,7 +8,7 @@ use hapo_model::folder::{AdapterFolder, is_model, open_adapter};
 use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
 
 use crate::Result;
-use crate::model::builtin::{BUILTIN_BASE, base_folder};
+use crate::model::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {
@@ -28,7 +28,6 @@ pub(crate) struct Opened<D: Device> {
 pub(crate) enum Use<'a> {
     /// Its weights are trained, or another adapter is added to them.
     Change,
-    /// They are read only.
     Read,
     /// They stay as they are, and an adapter beside them is trained. With the seed of a new one.
     Adapter(&'a LoraSection, u64),
@@ -88,15 +87,13 @@ pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u
 /// The adapter in a folder that holds one and no model.
 pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     let folder = Path::new(path);
-    let config = folder.join("adapter_config.json");
-    let is_adapter = !is_model(folder)? && found_at(&config)?.is_some();
+    let is_adapter = !is_model(folder)? && found_at(&folder.join("adapter_config.json"))?.is_some();
     is_adapter.then(|| open_adapter(folder)).transpose()
 }
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].
 pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
-    let named = [adapter.base_folder(), adapter.base.as_deref()];
-    for it in named.into_iter().flatten() {
+    for it in [adapter.base_folder(), adapter.base.as_deref()].into_iter().flatten() {
         if it == BUILTIN_BASE || is_model(Path::new(it))? {
             return Ok(it.to_owned());
         }

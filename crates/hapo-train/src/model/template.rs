@@ -7,13 +7,10 @@ use hapo_model::Tokenizer;
 
 use crate::Result;
 use crate::checkpoint::{STATE, state_of};
-use crate::model::builtin::BUILTIN_BASE;
-use crate::model::init;
+use crate::model::{BUILTIN_BASE, init};
 use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe, of_another_recipe};
 
 const CHATML: &str = "chatml";
-const NONE: &str = "none";
-const IM_END: &str = "<|im_end|>";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenTemplate {
@@ -57,13 +54,17 @@ impl ChosenTemplate {
 /// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, and for [`AUTO`] the
 /// one it was trained with here, else its own, else that of its tokenizer.
 pub fn template_of(asked: TemplateChoice, model: &str) -> Result<ChosenTemplate> {
+    let folder = Path::new(model);
     let chosen = if asked.name != AUTO {
         ChosenTemplate::new(asked, None)
     } else if model == BUILTIN_BASE {
-        let because = Some("the built-in task's");
-        ChosenTemplate::new(TemplateChoice { name: CHATML, ..asked }, because)
+        ChosenTemplate::new(TemplateChoice { name: CHATML, ..asked }, Some("the built-in task's"))
+    } else if let Some((trained, _)) = trained_template(folder, asked)? {
+        trained
     } else {
-        of_folder(asked, Path::new(model))?
+        hapo_model::folder::read_config(folder)?;
+        let files = hapo_model::folder::read_chat_files(folder)?;
+        of_files(asked, &files, folder, || Tokenizer::open(folder))?
     };
     chosen.choice().check()?;
     Ok(chosen)
@@ -82,15 +83,6 @@ pub fn trained_template(
     Ok(chosen.map(|it| (it, state.template_hash)))
 }
 
-fn of_folder(asked: TemplateChoice, folder: &Path) -> Result<ChosenTemplate> {
-    if let Some((trained, _)) = trained_template(folder, asked)? {
-        return Ok(trained);
-    }
-    hapo_model::folder::read_config(folder)?;
-    let files = hapo_model::folder::read_chat_files(folder)?;
-    of_files(asked, &files, folder, || Tokenizer::open(folder))
-}
-
 fn of_files(
     asked: TemplateChoice,
     files: &[(&'static str, Vec<u8>)],
@@ -99,10 +91,10 @@ fn of_files(
 ) -> Result<ChosenTemplate> {
     let (name, because) = if hapo_model::chat_files(files, folder)?.template.is_some() {
         (CHAT, "the model's own")
-    } else if tokenizer()?.id(IM_END).is_some() {
+    } else if tokenizer()?.id("<|im_end|>").is_some() {
         (CHATML, "as the model has none of its own and knows <|im_end|>")
     } else {
-        (NONE, "as the model has none of its own")
+        ("none", "as the model has none of its own")
     };
     Ok(ChosenTemplate::new(TemplateChoice { name, ..asked }, Some(because)))
 }

@@ -30,10 +30,8 @@ impl<'a> Guard<'a> {
         guard
     }
 
-    /// Looks at a step; what is alarming about it, if anything is.
     pub(crate) fn alarm(&mut self, metrics: &Metrics) -> Option<String> {
-        let collapse = self.see(WATCHED.map(|it| metrics.get(it)));
-        collapse.or_else(|| mismatch(metrics))
+        self.see(WATCHED.map(|it| metrics.get(it))).or_else(|| mismatch(metrics))
     }
 
     fn see(&mut self, numbers: [Option<f64>; 3]) -> Option<String> {

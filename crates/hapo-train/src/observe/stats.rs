@@ -1,8 +1,7 @@
 //! Numbers of the updates, named where they are computed: one call to [`Stats`] is one metric of a step.
 //!
-//! A micro-batch's numbers are merged into those of its mini-batch, and these into those of the step, so
-//! that a sum is always made in the same order. The price is a search by name for each call, a few for
-//! every sequence.
+//! A micro-batch's numbers are merged into those of its mini-batch, and these into those of the step, so that a sum is
+//! always made in the same order. The price is a search by name for each call, a few for every sequence.
 
 /// Which updates of a step a number is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +42,13 @@ impl Stats {
         self.add(name, over, Value::Total(part));
     }
 
-    /// The largest value, at least 0.
     pub fn max(&mut self, name: &'static str, over: Over, value: f64) {
         self.add(name, over, Value::Max(value));
     }
 
     fn add(&mut self, name: &'static str, over: Over, more: Value) {
         let known = self.entries.iter_mut().find(|it| it.0 == name);
-        let Some((_, _, value)) = known else {
-            self.entries.push((name, over, more));
-            return;
-        };
+        let Some((_, _, value)) = known else { return self.entries.push((name, over, more)) };
         match (value, more) {
             (Value::Mean { sum, count }, Value::Mean { sum: s, count: c }) => {
                 *sum += s;
@@ -94,7 +89,6 @@ impl Stats {
         self.tokens += mini_batch.tokens;
     }
 
-    /// The number of that name, if anything was recorded.
     pub fn value(&self, name: &str) -> Option<f64> {
         self.find(name)?.number()
     }
@@ -111,8 +105,7 @@ impl Stats {
     }
 
     fn find(&self, name: &str) -> Option<Value> {
-        let it = self.entries.iter().find(|it| it.0 == name)?;
-        Some(it.2)
+        self.entries.iter().find(|it| it.0 == name).map(|it| it.2)
     }
 }
 

@@ -48,8 +48,7 @@ impl Events {
             one.extend((value as f32).to_le_bytes());
             message(&[(1, &one)])
         };
-        let summary: Vec<u8> =
-            metrics.iter().filter(|it| it.0 != "step").flat_map(scalar).collect();
+        let summary: Vec<_> = metrics.iter().filter(|it| it.0 != "step").flat_map(scalar).collect();
         self.write(step, 5, &summary)
     }
 
@@ -73,8 +72,7 @@ impl Events {
 
 /// `Summary { value: [{ tag, metadata: { plugin_data: { plugin_name, content } }, tensor }] }`.
 fn plugin_value(tag: &str, plugin: &str, content: &[u8], tensor: &[u8]) -> Vec<u8> {
-    let data = message(&[(1, plugin.as_bytes()), (2, content)]);
-    let metadata = message(&[(1, &data)]);
+    let metadata = message(&[(1, &message(&[(1, plugin.as_bytes()), (2, content)]))]);
     message(&[(1, &message(&[(1, tag.as_bytes()), (9, &metadata), (8, tensor)]))])
 }
 

@@ -11,7 +11,6 @@ pub struct DeviceSpec {
     /// Floating-point operations per second of its attention, which is plain f32.
     pub attention_flops: f64,
     pub bandwidth: f64,
-    /// Share of `flops` that training reaches.
     pub training_share: f64,
     /// Share of `flops` that decoding reaches: its products have few rows.
     pub decoding_share: f64,

@@ -51,9 +51,6 @@ impl Sampling {
 
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval.as_ref() else { return Vec::new() };
-        let of_set = |it: &EvalSet| it.dataset.examples.len().min(eval.problems);
-        let problems: Vec<usize> =
-            sets.map_or_else(|| vec![eval.problems], |it| it.iter().map(of_set).collect());
         let set = |prompts| Self {
             prompts,
             completions: eval.k,
@@ -61,7 +58,8 @@ impl Sampling {
             prompt: recipe.data.max_prompt_tokens,
             response: recipe.eval_max_tokens(),
         };
-        problems.into_iter().map(set).collect()
+        let of_set = |it: &EvalSet| set(it.dataset.examples.len().min(eval.problems));
+        sets.map_or_else(|| vec![set(eval.problems)], |it| it.iter().map(of_set).collect())
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
@@ -75,7 +73,6 @@ impl Sampling {
         (room, GenerationRows { decoded, prefill, prompts })
     }
 
-    /// The memory it takes if `free` bytes are available.
     fn memory(self, of: Workload, free: u64) -> SampledMemory {
         let Workload { recipe, config, device, .. } = of;
         let (most, rows) = self.buffers(device.caps());
@@ -231,14 +228,12 @@ fn counted(of: Workload) -> Result<Vec<Part>, Refusal> {
     parts.extend([training("activations", activations), training("logits", logits)]);
     let rounds = device.compute == Compute::Bf16;
     if device.is_cpu {
-        let name = if rounds { "bf16 inputs" } else { "transposed copy" };
-        parts.push(always(name, copied));
+        parts.push(always(if rounds { "bf16 inputs" } else { "transposed copy" }, copied));
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
         let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
         let bytes = [scratch(config, rows, &sampled(recipe, eval_sets), device), rounded];
-        let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
-        parts.push(always("scratch", bytes.iter().sum()));
+        parts.push(always("scratch", bytes.map(|it| it.next_multiple_of(1 << 20)).iter().sum()));
     }
     Ok(parts)
 }
@@ -310,7 +305,6 @@ pub(super) fn weight_bytes(of: Workload) -> u64 {
     read.expect("counting refuses no shape that was checked")
 }
 
-/// True if the model is a folder whose configuration says bf16.
 fn is_bf16(recipe: &Recipe) -> bool {
     let ModelSource::Folder(path) = recipe.model() else { return false };
     let parsed = hapo_model::folder::read_config(std::path::Path::new(path));

@@ -1,10 +1,9 @@
 //! An estimate of a run's cost before it starts: memory by part, tokens, operations and time of a step, from
 //! a recipe and a model's shape alone.
 //!
-//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
-//! caps of the device that is planned for. Time is operations at a share of the
-//! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
-//! are stated with each device.
+//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told
+//! the caps of the device that is planned for. Time is operations at a share of the device's peak, and after them the
+//! bytes that decoding and the optimiser move, at a share of its bandwidth. The shares are stated with each device.
 
 mod device;
 mod memory;
@@ -19,9 +18,7 @@ pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
 use crate::Result;
-use crate::model::builtin::BUILTIN_BASE;
-use crate::model::init;
-use crate::model::lora;
+use crate::model::{BUILTIN_BASE, init, lora};
 use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe, of_another_recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
@@ -41,7 +38,6 @@ pub struct Part {
     pub phase: Phase,
 }
 
-/// When a part of the memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Always,
@@ -70,10 +66,7 @@ impl<'a> Workload<'a> {
         Self { recipe, eval_sets: None, config, device }
     }
 
-    /// Checks that the device can run it.
-    ///
-    /// # Errors
-    /// A family of models or an adapter that does not run there.
+    /// Refuses a family of models or an adapter that does not run on the device.
     pub fn check(&self) -> Result<()> {
         let adapter = self.recipe.lora.as_ref().map(LoraSection::shape);
         hapo_model::check_run(self.config, self.device.caps(), adapter.as_ref())
@@ -131,7 +124,7 @@ pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
             let adapter = if path == BUILTIN_BASE { None } else { lora::adapter_of(path)? };
             let base = adapter.map(|it| lora::base_of(&it)).transpose()?;
             match base.as_deref().unwrap_or(path) {
-                BUILTIN_BASE => crate::model::builtin::config()?,
+                BUILTIN_BASE => crate::model::config()?,
                 folder => hapo_model::folder::read_config(std::path::Path::new(folder))?.config,
             }
         }
@@ -158,7 +151,13 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     let weights = memory::weight_bytes(of);
     let sampling = of_step.map(|it| SamplingWork::of(it, of, weights, lengths)).unwrap_or_default();
     let training = TrainingWork::of(of, lengths);
-    let checkpoint_bytes = checkpoint_bytes(recipe, config);
+    // Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
+    let dtype = if recipe.lora.is_some() { Dtype::F32 } else { recipe.model.dtype };
+    let checkpoint_bytes = trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4);
+    let it = &recipe.checkpoint;
+    let made = if it.every == 0 { 1 } else { recipe.steps.div_ceil(it.every) };
+    // The next one is written before an old one goes.
+    let checkpoints = (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made);
     let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
     Estimate {
         name: recipe.name().to_owned(),
@@ -168,7 +167,7 @@ pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
         total_bytes,
         fits: total_bytes <= device.memory_bytes,
         checkpoint_bytes,
-        disk_bytes: checkpoint_bytes * checkpoints(recipe),
+        disk_bytes: checkpoint_bytes * checkpoints,
         changes,
         lengths,
         sequences_at_once: of_step.map_or(0, |it| it.sequences),
@@ -213,19 +212,6 @@ fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
         tokens: work.iter().map(|it| it.tokens).sum(),
         seconds: work.iter().map(|it| it.seconds(device)).sum(),
     })
-}
-
-/// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
-fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let dtype = if recipe.lora.is_some() { Dtype::F32 } else { recipe.model.dtype };
-    trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
-}
-
-fn checkpoints(recipe: &Recipe) -> u64 {
-    let it = &recipe.checkpoint;
-    let made = if it.every == 0 { 1 } else { recipe.steps.div_ceil(it.every) };
-    // The next one is written before an old one goes.
-    (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made)
 }
 
 #[cfg(test)]

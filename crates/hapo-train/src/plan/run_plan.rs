@@ -3,10 +3,8 @@
 //! The settings that a recipe leaves to the model depend on the recipe and on the model's folder alone, never on the machine, so
 //! that a seed means the same run everywhere. A run that is resumed keeps what it settled when it began.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hapo_core::{Refusal, Step, found_at};
 use hapo_kernels::AdamW;
@@ -15,15 +13,12 @@ use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 use serde_json::Value;
 
-use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
-use crate::grading::RunGrader;
-use crate::grading::verifier::GradingPolicy;
+use crate::grading::{GradingPolicy, RunGrader};
 use crate::model::template::{ChosenTemplate, template_of_recipe};
-use crate::pack::Batching;
-use crate::plan::memory::mini_batch;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe, refused_recipe};
+use crate::{Result, pack::Batching, plan::memory::mini_batch};
 
 /// The model, the data and the reward of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +77,7 @@ fn located(
     match (model, found, run_dir) {
         (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
         (ModelSource::Stage(name, which), _, Some(run_dir)) => {
-            let stage = beside(run_dir, name);
-            Ok(ModelSource::Folder(stage_output(&stage, *which)?.model))
+            Ok(ModelSource::Folder(stage_output(&beside(run_dir, name), *which)?.model))
         }
         (model, ..) => Ok(model.clone()),
     }
@@ -214,12 +208,10 @@ impl RunPlan {
 
     /// The longest sequence, prompt and response together.
     pub(crate) fn context(&self) -> usize {
-        let (prompt, response) =
-            (self.recipe.data.max_prompt_tokens, self.recipe.sampling.max_new_tokens);
-        prompt + response.max(self.recipe.eval_max_tokens())
+        let response = self.recipe.sampling.max_new_tokens.max(self.recipe.eval_max_tokens());
+        self.recipe.data.max_prompt_tokens + response
     }
 
-    /// The size of a micro-batch, and the temperature at which its tokens were sampled.
     pub(crate) fn batching(&self) -> Batching {
         Batching {
             micro_batch_tokens: self.micro_batch_tokens,
@@ -252,10 +244,8 @@ impl RunPlan {
 
 const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups/all_solved"];
 
-/// The injections in each step of the run that `hapo.record` names; none where the gate reads none.
-///
-/// # Errors
-/// A file that cannot be read, or that does not say them for every step of the recipe.
+/// The injections in each step of the run that `hapo.record` names; none where the gate reads none. Refuses a file that
+/// does not say them for every step of the recipe.
 fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
     let hapo = recipe.hapo.as_ref();
     let Some(hapo) = hapo.filter(|it| it.gate.reads.contains(&"record")) else {
@@ -285,8 +275,7 @@ fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
             injections.insert(step, (of("gate/beta")? * groups).round() as u64);
         }
     }
-    let missing =
-        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps));
+    let missing = |it| refused(format!("expected {} steps, step {it} is missing", recipe.steps));
     let of_step = |step: u64| injections.get(&step).copied().ok_or_else(|| missing(step));
     (1..=recipe.steps).map(of_step).collect()
 }

@@ -227,7 +227,7 @@ fn a_micro_batch_is_as_large_as_the_shape_allows() {
     check("Llama-3.2-1B-Instruct", 8192);
     check("Qwen2.5-Math-7B", 8192);
     // The recorded runs' size.
-    let base = crate::model::builtin::config().unwrap();
+    let base = crate::model::config().unwrap();
     assert_eq!(micro_batch_tokens(&recipe(&[]), &base), 8192);
 }
 
@@ -299,7 +299,7 @@ fn recipes_settle_their_recorded_micro_batches() {
         let file = std::path::Path::new("config.json");
         hapo_model::config_json::parse(file, text.as_bytes(), None).unwrap().config
     };
-    let mut ladder = vec![crate::model::builtin::config().unwrap()];
+    let mut ladder = vec![crate::model::config().unwrap()];
     ladder.extend(["SmolLM2-135M", "Qwen2.5-0.5B-Instruct", "Llama-3.2-1B-Instruct"].map(config));
     ladder.extend([qwen25_3b(), config("Qwen2.5-Math-7B")]);
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");

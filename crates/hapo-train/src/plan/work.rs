@@ -121,8 +121,7 @@ impl TrainingWork {
         let sweeps = if recipe.lora.is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
-        let settled = checkpointing(Workload { eval_sets: None, ..of });
-        if settled == ActivationCheckpointing::Layers {
+        if checkpointing(Workload { eval_sets: None, ..of }) == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }
         let (longest_prompt, longest_response) = (prompt.ceil() as usize, response.ceil() as usize);

@@ -44,14 +44,11 @@ pub struct Inputs(BTreeMap<String, String>);
 impl Inputs {
     /// The inputs that both have and that differ from `now`.
     pub fn differences(&self, now: &Self) -> Vec<String> {
-        let other = |(name, hash): (&String, &String)| {
-            (now.0.get(name).is_some_and(|it| it != hash)).then(|| name.clone())
+        let differs = |it: &(&String, &String)| now.0.get(it.0).is_some_and(|hash| hash != it.1);
+        let named = |(name, _): (&String, &String)| {
+            NAMED.iter().find(|it| it.0 == name).map_or(name.as_str(), |it| it.1).to_owned()
         };
-        let named = |name: String| {
-            let known = NAMED.iter().find(|it| it.0 == name).map(|it| it.1.to_owned());
-            known.unwrap_or(name)
-        };
-        self.0.iter().filter_map(other).map(named).collect()
+        self.0.iter().filter(differs).map(named).collect()
     }
 
     /// True if the rows are those of `other`, so that their numbers name the same prompts.
@@ -67,7 +64,6 @@ impl Inputs {
         self.0.insert(name.to_owned(), hash);
     }
 
-    /// Hashes of the rows of several sets of evaluation problems.
     pub(crate) fn of_evaluation<'a>(sets: impl Iterator<Item = &'a Self>) -> Self {
         let (mut inputs, mut hash) = (Self::default(), Sha256::new());
         for it in sets.flat_map(|it| &it.0) {
@@ -92,7 +88,6 @@ pub(crate) struct RowHashes {
 }
 
 impl RowHashes {
-    /// Adds a row with all its gold answers and hints.
     pub(crate) fn add<'a>(
         &mut self,
         prompt: &[u32],

@@ -1,9 +1,8 @@
 //! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
 //! where any is admissible, teacher trajectories.
 
-use std::collections::HashSet;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::{collections::HashSet, fmt::Display};
 
 use hapo_core::{
     Context, CounterRng, PromptId, Refusal, RngCounter, RngStream, TeacherTrajectory, Verdict,
@@ -86,7 +85,6 @@ pub struct PromptTable {
     pub unused_solutions: usize,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
-    /// Fields of the files that are not read.
     pub unread: Unread,
     /// Problems that have no solution at all.
     pub without_teacher: usize,
@@ -200,15 +198,11 @@ impl PromptTable {
         indices.iter().map(|it| &self.prompts[it.0]).collect()
     }
 
-    /// The prompt of that id.
-    ///
-    /// # Panics
-    /// For an id that the table does not have.
+    /// The prompt of that id. Panics where the table does not have it.
     pub fn prompt(&self, id: PromptId) -> &Prompt {
         self.find(id).expect("groups are made of the table's prompts")
     }
 
-    /// The prompt of that id, if the table has it.
     pub fn find(&self, id: PromptId) -> Option<&Prompt> {
         // Ids are rows, in order; a table without some of the rows has gaps.
         let index = self.prompts.binary_search_by_key(&id, |it| it.id).ok()?;
@@ -331,9 +325,8 @@ impl Order {
         order[first..first + self.per_step].to_vec()
     }
 
-    /// Up to `count` prompts that replace those of step `step` without signal, for round `round` of
-    /// dynamic sampling, counted from 1: a draw of its own, without those `visited` by the step
-    /// already.
+    /// Up to `count` prompts that replace those of step `step` without signal, for round `round` of dynamic sampling, from
+    /// 1: a draw of its own, without those that the step has `visited`.
     pub fn replacements(
         self,
         step: u64,

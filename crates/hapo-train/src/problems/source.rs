@@ -1,19 +1,17 @@
 //! The training data of a run: prompts in an order, or documents of the built-in corpus.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
-use hapo_data::task::{Corpus, Split, TaskSet};
+use hapo_data::task::{Corpus, Document, Split, TaskSet, make_set, recommended_mixture};
 use hapo_data::{Dataset, Reading, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
-use crate::Result;
 use crate::pack::{Sequence, TokenGroup};
-use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
+use crate::{Result, problems::duplicates::Texts};
 
 pub(crate) enum Source {
     Prompts {
@@ -53,8 +51,7 @@ impl Source {
         match self {
             Self::Prompts { imitates: false, .. } => Ok(None),
             Self::Prompts { table, order, .. } => {
-                let prompts = table.at(&order.of_step(step.0));
-                Ok(Some(prompts.into_iter().map(demonstration).collect()))
+                Ok(Some(table.at(&order.of_step(step.0)).into_iter().map(demonstration).collect()))
             }
             Self::Corpus { corpus, per_step } => {
                 let first = (step.0 - 1) * per_step;
@@ -85,8 +82,7 @@ impl Source {
             all.push(format!("{n} of the data not used: the run's template has its own"));
         }
         if let Some(first) = refused.first().filter(|_| uses_teachers) {
-            let n = refused.len();
-            let n = counted(n, "teacher trajectory is", "teacher trajectories are");
+            let n = counted(refused.len(), "teacher trajectory is", "teacher trajectories are");
             all.push(format!("{n} not admitted: data.grader with data.extraction must find each correct. The first: {first}"));
         }
         if uses_teachers && table.unused_solutions > 0 {
@@ -136,7 +132,7 @@ pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
-fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
+fn document(document: &Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
     let tokenizer = &chat_format.tokenizer;
     Ok(single(tokenizer.encode_prompt(&document.prompt)?, tokenizer.encode(&document.response)?))
 }
@@ -158,7 +154,7 @@ pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
         teacher_coverage: data.teacher_coverage,
         teacher_steps: data.teacher_steps,
     };
-    hapo_data::task::make_set(&set)
+    make_set(&set)
 }
 
 /// Why prompts of a table have no admissible solution, with the number of solutions for each rule.
@@ -185,24 +181,20 @@ pub(crate) fn load_source(
     let mut unread = Unread::default();
     let dataset = match &recipe.data.train {
         DataSource::Corpus => {
-            let mixture =
-                recipe.data.mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
-            return Ok(Source::Corpus {
-                corpus: Corpus::new(recipe.seed, &mixture)?,
-                per_step: recipe.sampling.prompts_per_step as u64,
-            });
+            let mixture = recipe.data.mixture.clone().unwrap_or_else(recommended_mixture);
+            let corpus = Corpus::new(recipe.seed, &mixture)?;
+            let per_step = recipe.sampling.prompts_per_step as u64;
+            return Ok(Source::Corpus { corpus, per_step });
         }
         DataSource::Builtin => builtin_prompts(recipe)?,
         DataSource::Files(_) => {
-            let loaded = load_files(
-                files,
-                &Reading {
-                    columns: recipe.data.columns.clone(),
-                    drop: recipe.data.drop.clone(),
-                    keeps_fields: recipe.keeps_fields(),
-                    ..Reading::default()
-                },
-            )?;
+            let reading = Reading {
+                columns: recipe.data.columns.clone(),
+                drop: recipe.data.drop.clone(),
+                keeps_fields: recipe.keeps_fields(),
+                ..Reading::default()
+            };
+            let loaded = load_files(files, &reading)?;
             unread = loaded.unread;
             loaded.dataset
         }

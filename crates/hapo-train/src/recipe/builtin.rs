@@ -5,8 +5,7 @@ use std::path::Path;
 use hapo_core::found_at;
 
 use super::words::did_you_mean;
-use crate::Result;
-use crate::recipe::refused_recipe;
+use crate::{Result, recipe::refused_recipe};
 
 pub(super) const PREFIX: &str = "builtin:";
 
@@ -18,8 +17,7 @@ pub struct BuiltinRecipe {
 
 impl BuiltinRecipe {
     pub fn summary(&self) -> &'static str {
-        let first = self.text.lines().next().unwrap_or_default();
-        first.trim_start_matches(['#', ' '])
+        self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
     }
 
     /// Hours on two cores, where the recipe has them.
@@ -63,8 +61,7 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
 
 /// The refusal of a file that is not there and has the name of a built-in recipe.
 pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
-    let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
-    match BUILTIN_RECIPES.iter().find(is_bare) {
+    match BUILTIN_RECIPES.iter().find(|it| path == Path::new(it.name)) {
         Some(it) if found_at(path)?.is_none() => {
             let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
             Err(refused_recipe(path.display().to_string(), "", "no such file", hint))

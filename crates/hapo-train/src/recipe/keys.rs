@@ -7,9 +7,9 @@ use hapo_core::{METHODS, Refusal};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
-use super::registered::{BuildMethod, register};
 use super::sections::{path_of, sections_and_keys};
-use super::{Key, Overrides, REQUIRED, Range, Recipe, RecipeProblem, SECTIONS};
+use super::values::{BuildMethod, register};
+use super::{Key, Overrides, REQUIRED, Range, Recipe, RecipeProblem, SECTIONS, text::find};
 
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
@@ -32,14 +32,15 @@ impl KeyEntry {
 
 /// Every key, in the order of the sections; sections are no keys themselves.
 pub fn key_entries() -> Vec<KeyEntry> {
-    let defaults = defaults();
-    let entry = |(section, key): (&'static str, &'static Key)| {
-        let meaning = key.meaning.trim();
-        let range = key.range.map(|range| range());
-        let mut entry =
-            KeyEntry { section, name: key.name, default: String::new(), meaning, range };
-        entry.default = default_of(&defaults, &entry);
-        entry
+    let recipe = Recipe::parse(EVERY_SECTION, "defaults", &Overrides::default());
+    let recipe = recipe.expect("the text is a constant");
+    let defaults = Table::try_from(&recipe.settings).expect("settings were read from a table");
+    let entry = |(section, key): (&'static str, &'static Key)| KeyEntry {
+        section,
+        name: key.name,
+        default: default_of(&defaults, section, key.name),
+        meaning: key.meaning.trim(),
+        range: key.range.map(|range| range()),
     };
     sections_and_keys().map(entry).collect()
 }
@@ -47,14 +48,8 @@ pub fn key_entries() -> Vec<KeyEntry> {
 /// A recipe in which every section is written.
 const EVERY_SECTION: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
 
-fn defaults() -> Table {
-    let recipe = Recipe::parse(EVERY_SECTION, "defaults", &Overrides::default());
-    let recipe = recipe.expect("the text is a constant");
-    Table::try_from(&recipe.settings).expect("settings were read from a table")
-}
-
-fn default_of(defaults: &Table, key: &KeyEntry) -> String {
-    let path = key.path();
+fn default_of(defaults: &Table, section: &str, name: &str) -> String {
+    let path = path_of(section, name);
     if REQUIRED.contains(&path.as_str()) {
         return "required".to_owned();
     }
@@ -62,9 +57,7 @@ fn default_of(defaults: &Table, key: &KeyEntry) -> String {
     if path == "hapo.turn_off_epoch" || path == "eval.suite" {
         return String::new();
     }
-    let mut sections = key.section.split('.').filter(|it| !it.is_empty());
-    let table = sections.try_fold(defaults, |table, it| table.get(it)?.as_table());
-    match table.and_then(|it| it.get(key.name)) {
+    match find(defaults, &path) {
         None | Some(Value::Table(_)) => String::new(),
         Some(Value::Float(it)) if it.fract() == 0.0 && it.abs() < 1e6 => format!("{it:.1}"),
         Some(Value::Float(it)) if it.abs() < 1e-3 => format!("{it:e}"),
@@ -72,10 +65,8 @@ fn default_of(defaults: &Table, key: &KeyEntry) -> String {
     }
 }
 
-/// Makes a method known to recipes by a name, and gives the earlier one of the name.
-///
-/// # Errors
-/// The name of a built-in method, or one that is no key of a recipe.
+/// Makes a method known to recipes by a name, and gives the earlier one of the name. Refuses the name of a built-in
+/// method, or one that is no key of a recipe.
 pub fn register_method(
     name: &str,
     build: Arc<BuildMethod>,
@@ -102,11 +93,8 @@ pub fn schema() -> Json {
     for key in key_entries() {
         let path: Vec<&str> = key.section.split('.').filter(|it| !it.is_empty()).collect();
         let table = path.iter().fold(&mut root, |table, name| {
-            table["properties"]
-                .as_object_mut()
-                .expect("it is one")
-                .entry(*name)
-                .or_insert_with(object)
+            let properties = table["properties"].as_object_mut().expect("it is one");
+            properties.entry(*name).or_insert_with(object)
         });
         table["properties"][key.name] = property(&key);
     }
@@ -116,8 +104,7 @@ pub fn schema() -> Json {
     root["properties"]["stage"] = json!({ "type": "array", "items": { "type": "object" } });
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "A recipe of hapo".into();
-    let needed = REQUIRED.iter().filter(|it| !it.contains('.'));
-    root["required"] = needed.copied().collect();
+    root["required"] = REQUIRED.iter().filter(|it| !it.contains('.')).copied().collect();
     root
 }
 

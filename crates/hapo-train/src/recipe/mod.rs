@@ -3,7 +3,6 @@
 mod builtin;
 mod keys;
 mod range;
-mod registered;
 mod rules;
 mod sections;
 mod text;
@@ -11,9 +10,7 @@ mod unused_keys;
 mod values;
 mod words;
 
-use std::io::Read;
-use std::ops::Deref;
-use std::path::Path;
+use std::{io::Read, ops::Deref, path::Path};
 
 use hapo_core::{
     Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, found_at,
@@ -30,7 +27,6 @@ use unused_keys::{Idle, idle_keys};
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries, register_method, schema};
 pub use range::Range;
-pub use registered::BuildMethod;
 pub use sections::{
     CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
     LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
@@ -39,8 +35,8 @@ pub use sections::{
 pub(crate) use text::refused_recipe;
 pub use text::{Overrides, RecipeProblem, WrittenAs};
 pub use values::{
-    AUTO, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets, MethodName,
-    MicroBatch, Overlong, RolloutEngine, Tracker,
+    AUTO, BuildMethod, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets,
+    MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
 };
 pub use words::{did_you_mean, key_of_word};
 
@@ -248,8 +244,7 @@ impl Recipe {
     fn table(&self) -> Table {
         let mut table = without(&self.settings, &self.idle);
         if !self.own.is_empty() {
-            let own = Value::Table(self.own.clone());
-            table.insert(self.method.name.to_owned(), own);
+            table.insert(self.method.name.to_owned(), Value::Table(self.own.clone()));
         }
         table
     }
@@ -258,8 +253,7 @@ impl Recipe {
 fn without(settings: &Settings, idle: &[Idle]) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
     for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {
-        let section = table.get_mut(section).and_then(Value::as_table_mut);
-        section.and_then(|it| it.remove(key));
+        table.get_mut(section).and_then(Value::as_table_mut).and_then(|it| it.remove(key));
     }
     table.retain(|_, it| it.as_table().is_none_or(|it| !it.is_empty()));
     table
@@ -297,7 +291,7 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
             let mut places = document.places_of(&idle.key);
             if let Some((key, _)) = places.find(|it| !it.1.shared || read_by_none(idle)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
-                let hint = document.how_to_unset(key);
+                let hint = format!("leave it out, or add `{} {key}`", document.written_as.unset);
                 return Err(document.error(&refused(key, what, hint)));
             }
         }
@@ -377,8 +371,7 @@ impl Recipe {
 
     /// Longest completion of the evaluation in tokens; 0 without one.
     pub(crate) fn eval_max_tokens(&self) -> usize {
-        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling.max_new_tokens);
-        self.eval.as_ref().map_or(0, own)
+        self.eval.as_ref().map_or(0, |it| it.max_tokens.unwrap_or(self.sampling.max_new_tokens))
     }
 
     pub(crate) fn eval_decoding(&self) -> Decoding {

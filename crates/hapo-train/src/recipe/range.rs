@@ -1,10 +1,9 @@
 //! The numbers that a key takes, as its line says: refused where it has another, and told by the reference page and the
 //! schema.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::{self, RangeBounds, RangeFrom, RangeInclusive};
+use std::{borrow::Cow, fmt};
 
 use serde_json::{Map, json};
 
@@ -32,7 +31,7 @@ pub(super) const SECONDS: Range =
     above(0.0, Included(86_400.0), false, "seconds above 0, at most a day");
 
 impl Range {
-    fn of(bounds: impl RangeBounds<f64>, words: String) -> Self {
+    fn of(words: String, bounds: impl RangeBounds<f64>) -> Self {
         let (least, most) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
         Self { words: words.into(), least, most, takes_inf: false }
     }
@@ -42,7 +41,6 @@ impl Range {
         is_inside || self.takes_inf && number == f64::INFINITY
     }
 
-    /// The bounds as a JSON schema has them.
     pub(super) fn add_to(&self, schema: &mut Map<String, serde_json::Value>) {
         let named = |bound, included: &'static str, excluded: &'static str| match bound {
             Included(number) => Some((included, number)),
@@ -65,28 +63,24 @@ impl fmt::Display for Range {
 impl From<RangeInclusive<u64>> for Range {
     fn from(range: RangeInclusive<u64>) -> Self {
         let (least, most) = (*range.start(), *range.end());
-        let words = format!("a whole number from {least} to {most}");
-        Self::of(least as f64..=most as f64, words)
+        Self::of(format!("a whole number from {least} to {most}"), least as f64..=most as f64)
     }
 }
 
 impl From<RangeInclusive<f64>> for Range {
     fn from(range: RangeInclusive<f64>) -> Self {
-        let words = format!("a number from {} to {}", range.start(), range.end());
-        Self::of(range, words)
+        Self::of(format!("a number from {} to {}", range.start(), range.end()), range)
     }
 }
 
 impl From<ops::Range<f64>> for Range {
     fn from(range: ops::Range<f64>) -> Self {
-        let words = format!("a number in [{}, {})", range.start, range.end);
-        Self::of(range, words)
+        Self::of(format!("a number in [{}, {})", range.start, range.end), range)
     }
 }
 
 impl From<RangeFrom<f64>> for Range {
     fn from(range: RangeFrom<f64>) -> Self {
-        let words = format!("a number from {}", range.start);
-        Self::of(range, words)
+        Self::of(format!("a number from {}", range.start), range)
     }
 }

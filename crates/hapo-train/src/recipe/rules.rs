@@ -4,20 +4,19 @@ use std::fmt::Display;
 
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
-    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Refusal, Schedule,
-    Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Refusal, Schedule, Scored, SlotRule,
+    TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{REWARD_PARTS, metrics};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
-use super::registered::registered;
 use super::sections::{
     EvalSection, HapoSection, InitSection, Settings, path_of, sections_and_keys,
 };
 use super::text::{find, refused};
-use super::values::{AUTO, DataSource};
+use super::values::{AUTO, DataSource, registered};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint};
 
@@ -25,7 +24,15 @@ type Checked<T = ()> = Result<T, Refusal>;
 
 /// Checks every key's range and every rule between keys that makes no value of its own.
 pub(super) fn check(it: &Settings) -> Checked {
-    check_ranges(&Table::try_from(it).expect("a recipe is plain data"))?;
+    let settings = Table::try_from(it).expect("a recipe is plain data");
+    for (section, key) in sections_and_keys() {
+        let Some(taken) = key.range.map(|range| range()) else { continue };
+        let path = path_of(section, key.name);
+        let numbers = find(&settings, &path).map(numbers).unwrap_or_default();
+        if let Some(number) = numbers.into_iter().find(|number| !taken.takes(*number)) {
+            return range(&path, false, &taken.to_string(), number);
+        }
+    }
     check_reward(it)?;
     check_sampling(it)?;
     check_rollouts(it)?;
@@ -71,9 +78,8 @@ fn check_sampling(it: &Settings) -> Checked {
 fn check_rollouts(it: &Settings) -> Checked {
     let (rollouts, sampling) = (&it.rollouts, &it.sampling);
     if let Some(server) = &rollouts.server {
-        let is_address = ["http://", "https://"]
-            .iter()
-            .any(|scheme| server.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+        let rest = server.strip_prefix("https://").or_else(|| server.strip_prefix("http://"));
+        let is_address = rest.is_some_and(|it| !it.is_empty());
         let address = "an address such as http://127.0.0.1:8000";
         range("rollouts.server", is_address, address, format!("`{server}`"))?;
         let folder = "a folder that the server can read, such as /dev/shm/hapo";
@@ -129,10 +135,8 @@ fn check_names(it: &Settings) -> Checked {
 }
 
 fn check_eval(it: &EvalSection) -> Checked {
-    let named = it.data.is_some() || it.suite.is_some();
-    range("eval", named, "`data` or `suite`", "neither")?;
-    let decoding = Decoding::at_temperature(it.temperature as f32, Truncation::NONE);
-    decoding.map_err(|it| {
+    range("eval", it.data.is_some() || it.suite.is_some(), "`data` or `suite`", "neither")?;
+    Decoding::at_temperature(it.temperature as f32, Truncation::NONE).map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
         refused("eval.temperature", what, "0 takes the most likely token")
     })?;
@@ -181,8 +185,7 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
         (None, Some(init)) => Ok(ModelSource::Init(init.clone())),
         _ => {
             let hint = "name a model folder with model.path, or a shape with [model.init]";
-            let what = "expected exactly one of `path` and `init`";
-            Err(refused("model", what, hint))
+            Err(refused("model", "expected exactly one of `path` and `init`", hint))
         }
     }
 }
@@ -210,16 +213,9 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
         let (name, build) = registered.expect("the recipe's method is known");
         return build(name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
-            let hint = "the method's own settings are those it was registered with";
-            refused(&key, problem, hint)
+            refused(&key, problem, "the method's own settings are those it was registered with")
         });
     };
-    let settings = method_settings(it, entry, own)?;
-    let hint = "`hapo recipe` has the tables of single methods";
-    entry.build(&settings).map_err(|it| it.hint(hint))
-}
-
-fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
     let is_unknown = entry.own_keys.is_empty() && !own.is_empty();
     let what = format!("method = \"{}\" has no table", entry.name);
     refuse_if(is_unknown, entry.name, what, "leave it out")?;
@@ -235,7 +231,8 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
     settings.group_size = it.sampling.group_size;
     settings.advantage = it.advantage;
     settings.teacher = it.teacher;
-    Ok(settings)
+    let hint = "`hapo recipe` has the tables of single methods";
+    entry.build(&settings).map_err(|it| it.hint(hint))
 }
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
@@ -294,7 +291,17 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     }
     let (rule, injection) = (hapo.gate, hapo.injection);
     let is_annealed = rule.reads.contains(&"annealing");
-    let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
+    let annealing = match (hapo.annealing, hapo.turn_off_epoch) {
+        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
+            Annealing::Sigmoid { turn_off_epoch, steepness: hapo.steepness }
+        }
+        (AnnealingMode::Sigmoid, None) if is_annealed => {
+            let what = "annealing needs the epoch at which the teacher leaves";
+            let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
+            return Err(refused("hapo.turn_off_epoch", what, hint));
+        }
+        _ => Annealing::Off,
+    };
     let gate = (rule.table)(threshold_of(hapo)?, annealing);
     check_gate_settings(it, hapo)?;
     let may_be_empty = hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name;
@@ -365,25 +372,10 @@ fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
     match (hapo.success_limit, hapo.gamma0) {
         (Some(_), Some(_)) => {
             let what = "expected one of `success_limit` and `gamma0`, got both";
-            let hint = "m and γ0 say the same thing twice: keep one";
-            Err(refused("hapo", what, hint))
+            Err(refused("hapo", what, "m and γ0 say the same thing twice: keep one"))
         }
         (limit, None) => Ok(Threshold::Derived { success_limit: limit.unwrap_or(0) }),
         (None, Some(gamma0)) => Ok(Threshold::Manual { gamma0 }),
-    }
-}
-
-fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
-    match (hapo.annealing, hapo.turn_off_epoch) {
-        (AnnealingMode::Off, _) => Ok(Annealing::Off),
-        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) => {
-            Ok(Annealing::Sigmoid { turn_off_epoch, steepness: hapo.steepness })
-        }
-        (AnnealingMode::Sigmoid, None) => {
-            let what = "annealing needs the epoch at which the teacher leaves";
-            let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
-            Err(refused("hapo.turn_off_epoch", what, hint))
-        }
     }
 }
 
@@ -403,18 +395,6 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         teacher_apart: method.plan.teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }
-}
-
-fn check_ranges(settings: &Table) -> Checked {
-    for (section, key) in sections_and_keys() {
-        let Some(range) = key.range.map(|range| range()) else { continue };
-        let path = path_of(section, key.name);
-        let numbers = find(settings, &path).map(numbers).unwrap_or_default();
-        if let Some(number) = numbers.into_iter().find(|number| !range.takes(*number)) {
-            return self::range(&path, false, &range.to_string(), number);
-        }
-    }
-    Ok(())
 }
 
 fn numbers(value: &Value) -> Vec<f64> {

@@ -284,9 +284,8 @@ section! {
         /// A file of problems in any layout of [data.md](data.md), a folder or pattern of such files, a list of them, or
         /// `hf://datasets/org/name[@revision][/file]` of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
         train: DataSource = DataSource::Builtin; aka "dataset" "dataset_name" "datasets" "train_files",
-        /// Names of the columns of `data.train`, where no layout fits:
-        /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `context`, `choices`, `id`, `source`, `level` and
-        /// `subject` may be named too.
+        /// Names of the columns of `data.train`, where no layout fits: `{ problem = "q", answer = "gold", teacher =
+        /// ["solution"] }`; `context`, `choices`, `id`, `source`, `level` and `subject` may be named too.
         columns: Option<Columns> = None; only Files,
         /// Columns of `data.train` to leave out, where one holds a part of the question and is not wanted: `["images"]`.
         drop: Vec<String> = Vec::new(); only Files,

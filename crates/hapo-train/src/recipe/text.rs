@@ -3,21 +3,17 @@
 //! A key may come from the recipe around a stage, from the stage or from an override. Messages name the
 //! place; the price is a second parse that keeps positions.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::registered::method_names;
 use super::sections::{REQUIRED, Settings};
-use super::words::explain;
+use super::{values::method_names, words::explain};
 use crate::Result;
 use hapo_core::Refusal;
 use hapo_run::recipe_value;
 
-/// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `section.key=value`, or `stage.NAME.section.key=value` for one stage.
@@ -63,7 +59,7 @@ pub(super) struct Document {
     origin: String,
     table: Table,
     places: BTreeMap<String, KeyOrigin>,
-    written_as: WrittenAs,
+    pub(super) written_as: WrittenAs,
 }
 
 impl Document {
@@ -87,16 +83,15 @@ impl Document {
             }
         }
         let mut table = self.table.clone();
-        let own: Vec<_> =
-            method_names().into_iter().map(|name| (name, table.remove(name))).collect();
+        let names = method_names().into_iter();
+        let mut own: BTreeMap<_, _> = names.map(|name| (name, table.remove(name))).collect();
         let settings: Settings =
             serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
                 let (what, hint) = explain(it.inner().message());
                 self.error(&refused(&it.path().to_string(), what, hint))
             })?;
         let method = settings.method.name();
-        let own = own.into_iter().find(|it| it.0 == method);
-        match own.and_then(|it| it.1) {
+        match own.remove(method).flatten() {
             None => Ok((settings, Table::new())),
             Some(Value::Table(own)) => Ok((settings, own)),
             Some(_) => {
@@ -133,10 +128,6 @@ impl Document {
         refused_recipe(origin, key, refusal.problem(), hint)
     }
 
-    pub(super) fn how_to_unset(&self, key: &str) -> String {
-        format!("leave it out, or add `{} {key}`", self.written_as.unset)
-    }
-
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
         let hint = "write section.key=value, for example optim.lr=5e-6";
@@ -151,11 +142,9 @@ impl Document {
         }
         let mut table = &mut self.table;
         for key in sections.split('.').filter(|it| !it.is_empty()) {
-            table = table
-                .entry(key)
-                .or_insert_with(|| Value::Table(Table::new()))
-                .as_table_mut()
-                .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
+            let section = table.entry(key).or_insert_with(|| Value::Table(Table::new()));
+            let refused = || bad(&format!("`{key}` is a value, not a section"));
+            table = section.as_table_mut().ok_or_else(refused)?;
         }
         let place = KeyOrigin { at, shared };
         let below = keys_below(path, &value);
@@ -167,7 +156,6 @@ impl Document {
         Ok(())
     }
 
-    /// Takes a key out; whether it was there.
     pub(super) fn unset(&mut self, path: &str) -> bool {
         let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
         let mut table = &mut self.table;
@@ -315,8 +303,7 @@ fn targets<'a>(
 ) -> Option<(Range<usize>, &'a str)> {
     let Some(rest) = text.strip_prefix("stage.") else { return Some((0..all.len(), text)) };
     all.iter().enumerate().rev().find_map(|(index, (name, _))| {
-        let key = rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?;
-        Some((index..index + 1, key))
+        Some((index..index + 1, rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?))
     })
 }
 
@@ -338,29 +325,28 @@ fn positions(
     origin: &str,
     shared: bool,
 ) -> BTreeMap<String, KeyOrigin> {
-    let mut all = BTreeMap::new();
-    walk(table, "", &mut |path, offset| {
-        all.insert(path, KeyOrigin { at: place_of(origin, text, offset), shared });
-    });
-    all
+    let place = |(key, offset)| (key, KeyOrigin { at: place_of(origin, text, offset), shared });
+    offsets(table, "").into_iter().map(place).collect()
 }
 
-fn walk(table: &DeTable<'_>, prefix: &str, found: &mut dyn FnMut(String, usize)) {
+fn offsets(table: &DeTable<'_>, prefix: &str) -> Vec<(String, usize)> {
+    let mut all = Vec::new();
     for (key, value) in table {
         let path = format!("{prefix}{}", key.get_ref());
-        found(path.clone(), key.span().start);
+        all.push((path.clone(), key.span().start));
         match value.get_ref() {
-            DeValue::Table(below) => walk(below, &format!("{path}."), found),
+            DeValue::Table(below) => all.extend(offsets(below, &format!("{path}."))),
             DeValue::Array(items) => {
                 for (index, it) in items.iter().enumerate() {
                     if let DeValue::Table(below) = it.get_ref() {
-                        walk(below, &format!("{path}[{index}]."), found);
+                        all.extend(offsets(below, &format!("{path}[{index}].")));
                     }
                 }
             }
             _ => {}
         }
     }
+    all
 }
 
 fn place_of(origin: &str, text: &str, offset: usize) -> String {

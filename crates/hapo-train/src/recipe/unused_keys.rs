@@ -3,10 +3,9 @@
 
 use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
-use super::registered::method_names;
 use super::rules::needs_of;
 use super::sections::{SECTIONS, Scope, Settings, path_of};
-use super::values::DataSource;
+use super::values::{DataSource, method_names};
 
 /// A key, or the table of a method, that a recipe does not read.
 #[derive(Clone, Debug)]

@@ -1,13 +1,12 @@
 //! The values of keys that are neither numbers nor texts: words, and what a word or a list may stand for.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use hapo_core::{METHODS, MethodEntry};
+use hapo_core::{METHODS, Method, MethodEntry};
 use hapo_model::Projection;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use toml::Value;
-
-use super::registered::registered;
+use toml::{Table, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -30,10 +29,8 @@ impl Tracker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoraInit {
-    /// Uniform in ±1/√inputs.
     #[default]
     Default,
-    /// Normal of standard deviation 1/r.
     Gaussian,
 }
 
@@ -227,6 +224,33 @@ impl<'de> Deserialize<'de> for MethodName {
         let known = known.or_else(|| registered(&name).map(|it| it.0));
         known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
+}
+
+/// Builds the method of that name of the keys of its table, or says which key it refuses and why. A recipe is read in many
+/// places, so the names are known to the whole process. What a recipe was read with stays its own: a later registration of
+/// the name changes nothing of it.
+pub type BuildMethod =
+    dyn Fn(&'static str, &Table) -> Result<Method, (String, String)> + Send + Sync;
+
+static REGISTERED: RwLock<BTreeMap<&str, Arc<BuildMethod>>> = RwLock::new(BTreeMap::new());
+
+pub(super) fn register(name: &str, build: Arc<BuildMethod>) -> Option<Arc<BuildMethod>> {
+    // A process registers a handful of names.
+    let known = registered(name).map(|it| it.0);
+    let name = known.unwrap_or_else(|| Box::leak(name.to_owned().into_boxed_str()));
+    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).insert(name, build)
+}
+
+/// A registered method by its name, which stays as long as the process.
+pub(super) fn registered(name: &str) -> Option<(&'static str, Arc<BuildMethod>)> {
+    let all = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    all.get_key_value(name).map(|(name, build)| (*name, build.clone()))
+}
+
+/// Names of the tables that methods have, built in or not.
+pub(super) fn method_names() -> Vec<&'static str> {
+    let all = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    METHODS.iter().map(|it| it.name).chain(all.keys().copied()).collect()
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,8 +18,7 @@ pub(super) fn explain(message: &str) -> (String, String) {
     let message = message.lines().next().unwrap_or_default();
     let see = "`hapo recipe` lists every key".to_owned();
     let known = |rest: &str| -> Vec<String> {
-        let quoted = rest.split('`').skip(1).step_by(2);
-        quoted.map(str::to_owned).collect()
+        rest.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     };
     let near = |word: &str, known: &[String]| {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -30,8 +29,7 @@ pub(super) fn explain(message: &str) -> (String, String) {
         let names = known(rest);
         let (key, names) = names.split_first().expect("serde names the field");
         let what = format!("unknown key `{key}`, expected one of {}", names.join(", "));
-        let meant = key_of_word(key).or_else(|| near(key, names));
-        return (what, meant.map_or(see, ask));
+        return (what, key_of_word(key).or_else(|| near(key, names)).map_or(see, ask));
     }
     if let Some(rest) = message.strip_prefix("unknown variant ") {
         let names = known(rest);

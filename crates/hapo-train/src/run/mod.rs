@@ -5,9 +5,8 @@ pub mod replay_run;
 pub(crate) mod train;
 pub(crate) mod validation;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hapo_core::{
     Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step,
@@ -19,36 +18,29 @@ use hapo_run::{Metrics, Preflight, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
-use crate::Result;
-use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
-use crate::engine::engines::{Engines, LocalSampler, Sampler, TRAINING, naming_memory_keys};
-use crate::engine::scorer::Scorer;
-use crate::engine::server::ServerSampler;
+use crate::checkpoint::{self, Contents, TrainerState};
 use crate::engine::trainer::{Trainer, loss_of};
 use crate::engine::trainer_files::{ModelFiles, hash_of_weights, published_hash_of};
-use crate::grading::RunGrader;
-use crate::grading::verifier::Verifier;
-use crate::model::builtin::{BUILTIN_BASE, base_folder};
+use crate::engine::{Engines, LocalSampler, Sampler, TRAINING, naming_memory_keys};
+use crate::grading::{RunGrader, Verifier};
 use crate::model::init::{self, init_model};
 use crate::model::lora::{self, Opened, Use};
-use crate::observe::meter::Meter;
-use crate::plan::run_plan::RunPlan;
+use crate::model::{BUILTIN_BASE, base_folder};
 use crate::plan::{config_of_model, longest_sequences};
 use crate::problems::inputs::{INVARIANT, Inputs, PUBLISHED_WEIGHTS, WEIGHTS};
 use crate::problems::source::{Source, demonstration, load_source};
 use crate::recipe::{
     HintSource, ModelSource, Recipe, RolloutEngine, of_another_recipe, refused_recipe,
 };
-use crate::run::validation::Validation;
-use crate::step::clock::Clock;
-use crate::step::rollouts::RolloutLog;
-use crate::step::update::update_once;
 use crate::step::{Task, imitation_step, rollout_step};
+use crate::{
+    Result, engine::scorer::Scorer, engine::server::ServerSampler, observe::Clock, observe::Meter,
+    plan::run_plan::RunPlan, run::validation::Validation, step::rollouts::RolloutLog,
+    step::update::update_once,
+};
 
-/// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
-/// merged model.
-///
-/// `context` is the longest sequence it will see, prompt and response together.
+/// Opens a model folder, or [`BUILTIN_BASE`], on the CPU. An adapter's folder whose base is here stands for the merged
+/// model. `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
     open_model_on(path, context, Cpu::new(threads)?)
 }
@@ -79,7 +71,6 @@ pub struct Run<D: Device = Cpu> {
     steps_done: u64,
     /// The method's memory (D39).
     memory: Memory,
-    /// Prompts whose trace was shown so far.
     shown: BTreeSet<PromptId>,
     warnings: Vec<String>,
     laps: Clock,
@@ -218,7 +209,6 @@ impl<D: Device> Run<D> {
     }
 }
 
-/// What samples: this process, or a server.
 fn sampler_of<D: Device>(
     plan: &RunPlan,
     chat_format: &Arc<ChatFormat>,
@@ -333,12 +323,10 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
         }
     };
     let template = choose_template(plan.template().choice(), "the model", &files)?;
-    let config = config_of_model(recipe, &model)?;
-    let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
+    let chat_format = ChatFormat::new(tokenizer, template, &config_of_model(recipe, &model)?.eos)?;
     let files = plan.sources.train_files(recipe);
     let source = load_source(recipe, &files, &chat_format, &*plan.grader()?.grader)?;
-    let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-    Ok(method.schedule().cloned())
+    Ok(method_of(plan, source.steps_per_epoch().unwrap_or(1))?.schedule().cloned())
 }
 
 fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
@@ -373,7 +361,6 @@ impl<D: Device> Run<D> {
         preflight::preflight(self, prompts, |_, _| {})
     }
 
-    /// Steps in one pass over the prompts, and how many prompts there are.
     pub fn epoch(&self) -> Option<(u64, usize)> {
         let (table, order) = self.source.prompts()?;
         Some((order.steps_per_epoch(), table.prompts.len()))
@@ -381,7 +368,7 @@ impl<D: Device> Run<D> {
 
     /// Seconds that the parts of the start took, in order.
     pub fn start_times(&self) -> &[(&'static str, f64)] {
-        self.laps.parts()
+        &self.laps.laps
     }
 
     pub fn warnings(&self) -> Vec<String> {
@@ -421,21 +408,15 @@ impl<D: Device> Run<D> {
         Some((task, engines, &mut self.rollouts))
     }
 
-    /// Tells how far sampling and training are.
     pub fn set_meter(&mut self, meter: &Meter) {
         self.learner.meter = meter.clone();
         self.sampler.set_meter(meter.clone());
     }
 
-    pub(crate) fn updates(&self) -> u64 {
-        self.learner.weights().version
-    }
-
     /// True if the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
-        let method = recipe.method();
-        let gate = recipe.gate().map_or(method.plan.gate, |it| it.gate);
+        let gate = recipe.gate().map_or(recipe.method().plan.gate, |it| it.gate);
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
@@ -468,8 +449,7 @@ impl<D: Device> Run<D> {
             self.shown.extend(shown.map(MixedGroup::prompt).chain(self.memory.due.iter().copied()));
             metrics
         };
-        let shown = self.source.prompts().map(|_| self.shown.len() as f64);
-        metrics.set("teacher/distinct", shown);
+        metrics.set("teacher/distinct", self.source.prompts().map(|_| self.shown.len() as f64));
         let device = self.learner.model.device();
         metrics.set("memory/gpu_peak", device.peak_bytes().map(|it| it as f64));
         metrics.set("sampler/refused_products", device.refused_products().map(|it| it as f64));
@@ -573,20 +553,9 @@ impl<D: Device> Run<D> {
         &self.inputs
     }
 
-    /// Writes the checkpoint after the steps done, and tells which others are incomplete.
-    pub(crate) fn save(
-        &self,
-        shelf: &mut CheckpointStore,
-        resolved: &str,
-        score: Option<f64>,
-    ) -> Result<(PathBuf, Vec<String>)> {
-        shelf.write(&self.contents(&self.state(resolved, score)))
-    }
-
-    /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
-    /// `halted-step-N`, which no run resumes from; before the step's first update it is the checkpoint of
-    /// the step before, and there is nothing to save where that exists. A step whose rollouts are not on the disk is not
-    /// done: it is sampled again.
+    /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is `halted-step-N`,
+    /// which no run resumes from; before its first update it is the checkpoint of the step before, and there is nothing
+    /// to save where that exists. A step whose rollouts are not on the disk is not done: it is sampled again.
     pub(crate) fn save_halted(
         &mut self,
         run_dir: &Path,
@@ -609,10 +578,10 @@ impl<D: Device> Run<D> {
         Ok(Some(folder))
     }
 
-    fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
+    pub(crate) fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
         TrainerState {
             step: self.steps_done,
-            updates: self.updates(),
+            updates: self.learner.updates,
             recipe: resolved.to_owned(),
             template_hash: self.verifier.chat_format.template.hash(),
             score,
@@ -621,7 +590,7 @@ impl<D: Device> Run<D> {
         }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
+    pub(crate) fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             learner: &self.learner,
             files: &self.files,

@@ -12,17 +12,12 @@ use hapo_kernels::Device;
 use hapo_run::{Preflight, ResponseShares};
 use hapo_verify::Extraction;
 
-use crate::Result;
-use crate::grading::verifier::AnswerCounts;
-use crate::observe::memory;
-use crate::pack::TokenGroup;
 use crate::problems::prompts::{Prompt, PromptTable};
-use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
+use crate::{Result, grading::AnswerCounts, observe::memory, pack::TokenGroup, run::Run};
 
-/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
-/// nothing.
-/// `begins` is told how many prompts and responses before it starts.
+/// As [`Run::preflight`], and `None` for a run that grades nothing. `begins` is told how many prompts and responses before
+/// it starts.
 pub(crate) fn preflight<D: Device>(
     run: &mut Run<D>,
     prompts: usize,
@@ -30,9 +25,8 @@ pub(crate) fn preflight<D: Device>(
 ) -> Result<Option<Preflight>> {
     let (wants_teacher, seeks_answers) = (run.wants_teacher(), run.grader.grader.reads_answers());
     let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
-    let Some((task, mut engines, _)) = run.task(Step(1)).filter(|it| looks(it.0.table)) else {
-        return Ok(None);
-    };
+    let found = run.task(Step(1)).filter(|it| looks(it.0.table));
+    let Some((task, mut engines, _)) = found else { return Ok(None) };
     let Task { table, order, plan, .. } = task;
     let recipe = plan.recipe();
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
@@ -63,8 +57,7 @@ pub(crate) fn preflight<D: Device>(
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.into_iter().take((chosen.len() / 4).clamp(1, 8));
-    let groups = first.map(|it| TokenGroup { has_signal: true, ..it.tokens });
-    let groups: Vec<TokenGroup> = groups.collect();
+    let groups: Vec<_> = first.map(|it| TokenGroup { has_signal: true, ..it.tokens }).collect();
     let started = Instant::now();
     let learner = engines.learner;
     learner.gradient(recipe.loss(), &groups, plan.batching())?;

@@ -1,8 +1,7 @@
 //! A step of a run, computed again from what the run kept.
 //!
-//! The weights before the step are those of the latest complete checkpoint before it, moved by the kept
-//! rollouts of the steps between; nothing is sampled. The price is one update per step since that
-//! checkpoint.
+//! The weights before the step are those of the latest complete checkpoint before it, moved by the kept rollouts of the
+//! steps between; nothing is sampled. The price is one update per step since that checkpoint.
 
 use std::path::Path;
 
@@ -11,17 +10,12 @@ use hapo_kernels::{Cpu, Device};
 use hapo_run::{Metrics, Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
-use crate::Result;
-use crate::checkpoint;
-use crate::engine::engines::Engines;
-use crate::engine::trainer::loss_of;
-use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
-use crate::problems::prompts::PromptTable;
-use crate::recipe::Recipe;
-use crate::run::Run;
-use crate::step::update::update;
-use crate::step::{Credited, Task, credited, mix};
+use crate::step::{Task, credited, mix};
+use crate::{
+    Result, checkpoint, engine::trainer::loss_of, grading::Verifier,
+    problems::prompts::PromptTable, recipe::Recipe, run::Run, step::update::update,
+};
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,7 +82,12 @@ pub fn replay_run_on<D: Device>(
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
         let (task, mut engines, _) =
             run.task(Step(it)).expect("rollouts are kept of what is sampled");
-        let credited = groups_of(task, &mut engines, &lines)?;
+        // The kept trajectories as groups, through the gate again.
+        let Task { table, verifier, .. } = task;
+        let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
+        let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
+        let (mixed, _) = mix(task, engines.learner, scored)?;
+        let credited = credited(task, &mut engines, mixed)?;
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
         report = Some(update(engines.learner, &mut groups, plan, Step(it))?);
@@ -115,28 +114,13 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     })
 }
 
-/// The kept trajectories as groups, through the gate again.
-fn groups_of<D: Device>(
-    task: Task,
-    engines: &mut Engines<'_, D>,
-    lines: &[RolloutLine],
-) -> Result<Vec<Credited>> {
-    let Task { table, verifier, .. } = task;
-    let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
-    let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
-    let (mixed, _) = mix(task, engines.learner, scored)?;
-    credited(task, engines, mixed)
-}
-
-/// The rollouts of one prompt, with their verdicts.
 fn scored_group(
     table: &PromptTable,
     verifier: &Verifier,
     lines: &[RolloutLine],
 ) -> Result<ScoredGroup> {
     let id = PromptId(lines[0].prompt_id);
-    let known = table.find(id);
-    if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
+    if table.find(id).is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
         let problem = format!("the rollouts of prompt {} are of another data set", id.0);
         let hint = "the run's data and template must be those it was trained with";
         return Err(Refusal::input(problem).hint(hint));
@@ -148,8 +132,7 @@ fn scored_group(
         let rollouts: Vec<Rollout> = part_of(part).map(|it| rollout_of(it)).collect();
         let graded = part_of(part).map(|it| (it.reward(), it.verdict.clone())).collect();
         let requested = part_of(part).find_map(|it| it.requested.filter(|_| part == 0));
-        let requested = requested.unwrap_or(rollouts.len());
-        let sampled = SampledGroup::new(id, requested, rollouts);
+        let sampled = SampledGroup::new(id, requested.unwrap_or(rollouts.len()), rollouts);
         group.join(sampled.score_with_rewards(graded, verifier.policy.success_at));
     }
     Ok(group)

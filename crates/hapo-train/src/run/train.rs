@@ -14,20 +14,15 @@ use hapo_run::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::Result;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
-use crate::checkpoint::stage_output::Start;
 use crate::checkpoint::{self, CheckpointStore};
-use crate::grading::no_reward;
 use crate::observe::best::{EarlyStopping, Score};
-use crate::observe::guard::Guard;
-use crate::observe::logged;
-use crate::observe::meter::Meter;
-use crate::observe::tensorboard::Events;
-use crate::plan::run_plan::RunPlan;
 use crate::recipe::{ModelSource, Recipe};
-use crate::run::Run;
-use crate::run::preflight::preflight;
+use crate::{
+    Result, checkpoint::stage_output::Start, grading::no_reward, observe::Meter,
+    observe::guard::Guard, observe::logged, observe::tensorboard::Events, plan::run_plan::RunPlan,
+    run::Run, run::preflight::preflight,
+};
 
 pub trait Observer {
     fn step(&mut self, step: u64, metrics: &Metrics);
@@ -82,11 +77,9 @@ pub struct Outcome {
     pub stopped_by: Option<String>,
 }
 
-/// Makes the run of a plan in `run_dir`, on the CPU.
-///
-/// # Errors
-/// A folder that another process trains in, holds another run, or whose checkpoints are all incomplete;
-/// a disk that is full; a loss that is NaN or infinite, after saving what there is.
+/// Makes the run of a plan in `run_dir`, on the CPU. Refuses a folder that another process trains in, that holds another
+/// run, or whose checkpoints are all incomplete; fails where the disk is full, or the loss NaN or infinite, after saving
+/// what there is.
 pub fn train(
     plan: &RunPlan,
     run_dir: &Path,
@@ -121,7 +114,6 @@ pub fn train_on<D: Device>(
     train_locked(device, plan, run_dir, policy, observer).inspect_err(|_| lock.abandon(files))
 }
 
-/// As [`train_on`], in a folder that is there and locked.
 fn train_locked<D: Device>(
     device: D,
     plan: &RunPlan,
@@ -317,7 +309,6 @@ fn look_ahead<D: Device>(
     Ok(())
 }
 
-/// The step loop: the run, its log, guard and checkpoints.
 struct Session<'a, D: Device> {
     run: Run<D>,
     observer: &'a mut dyn Observer,
@@ -330,7 +321,6 @@ struct Session<'a, D: Device> {
     early_stopping: Option<EarlyStopping<'a>>,
     saves: bool,
     score: Score<'a>,
-    /// True if the last step was evaluated as the best so far.
     is_best: bool,
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
@@ -394,15 +384,14 @@ impl<D: Device> Session<'_, D> {
 
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
     fn step(&mut self) -> Result<Metrics> {
-        let updates_before = self.run.updates();
+        let updates_before = self.run.learner.updates;
         let mut metrics = self.run.step().inspect_err(|_| {
-            let mid_step = self.run.updates() > updates_before;
+            let mid_step = self.run.learner.updates > updates_before;
             let _ = self.file.sync();
             // Why the step failed matters more than why the weights cannot be saved.
             let saved = self.run.save_halted(self.run_dir, self.resolved, mid_step);
             if let Ok(Some(folder)) = saved {
-                let text = format!("the weights are saved in {}", folder.display());
-                self.observer.warning(&text);
+                self.observer.warning(&format!("the weights are saved in {}", folder.display()));
             }
         })?;
         let step = self.run.steps_done();
@@ -448,11 +437,10 @@ impl<D: Device> Session<'_, D> {
     /// Writes the checkpoint of the steps done, after what must not be behind it.
     fn save(&mut self, score: Option<f64>) -> Result<()> {
         let step = self.run.steps_done();
-        let saved = self
-            .file
-            .sync()
-            .and_then(|()| self.run.rollouts.writer.wait())
-            .and_then(|()| self.run.save(&mut self.shelf, self.resolved, score));
+        let saved =
+            self.file.sync().and_then(|()| self.run.rollouts.writer.wait()).and_then(|()| {
+                self.shelf.write(&self.run.contents(&self.run.state(self.resolved, score)))
+            });
         let (folder, warnings) = saved.map_err(|cause| {
             let kept =
                 self.saved_at.as_ref().map(|it| format!("that of step {} is complete", it.0));

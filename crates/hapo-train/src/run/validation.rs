@@ -3,8 +3,7 @@
 //! Every evaluation draws the same random numbers, of a stream of their own: two of them differ by the weights alone,
 //! and a run's bits are those of the run without it. The price is the time of sampling.
 
-use std::path::Path;
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
 use hapo_data::Reading;
@@ -13,15 +12,13 @@ use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
-use crate::Result;
-use crate::engine::engines::Engines;
-use crate::grading::verifier::{AnswerCounts, Verifier};
-use crate::plan::run_plan::RunPlan;
-use crate::problems::duplicates::Texts;
-use crate::problems::inputs::Inputs;
+use crate::grading::{AnswerCounts, Verifier};
 use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, load_file};
-use crate::recipe::{EvalSection, EvalSet};
 use crate::step::{requests, sample_settings, score};
+use crate::{
+    Result, engine::Engines, plan::run_plan::RunPlan, problems::duplicates::Texts,
+    problems::inputs::Inputs, recipe::EvalSet,
+};
 
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
@@ -46,8 +43,21 @@ impl Validation {
             grades: true,
         };
         let mut sets = Vec::new();
-        for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()
-        {
+        let found = match (plan.eval_sets(), &eval.data, &eval.suite) {
+            (Some(sets), ..) => sets.to_vec(),
+            (None, Some(file), None) => {
+                let path = Path::new(file);
+                let keeps_fields = recipe.keeps_fields();
+                let dataset = load_file(path, &Reading { keeps_fields, ..Reading::default() })?;
+                let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
+                vec![EvalSet { name: name.into_owned(), dataset }]
+            }
+            _ => {
+                let problem = "eval.suite: the problems of the suite were not given";
+                return Err(Refusal::input(problem).hint("give them as Sources::eval"));
+            }
+        };
+        for (number, EvalSet { name, mut dataset }) in found.into_iter().enumerate() {
             dataset.examples.truncate(eval.problems);
             for it in &mut dataset.examples {
                 it.teachers.clear();
@@ -112,11 +122,9 @@ impl Validation {
         let mut scores = Vec::with_capacity(self.sets.len());
         for (_, table) in &self.sets {
             let prompts: Vec<&Prompt> = table.prompts.iter().collect();
-            let requests = requests(&prompts, completions);
-            let sampled = engines.sample(&requests, &settings)?;
+            let sampled = engines.sample(&requests(&prompts, completions), &settings)?;
             let mut answers = AnswerCounts::default();
-            let scored = score(&prompts, sampled, &verifier, Step(0), &mut answers)?;
-            scores.push(Shares::of(&scored));
+            scores.push(Shares::of(&score(&prompts, sampled, &verifier, Step(0), &mut answers)?));
         }
         // An evaluation that fails leaves the metrics of its step as they are.
         let mean =
@@ -138,32 +146,13 @@ impl Validation {
     }
 }
 
-fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
-    if let Some(sets) = plan.eval_sets() {
-        return Ok(sets.to_vec());
-    }
-    match (&eval.data, &eval.suite) {
-        (Some(file), None) => {
-            let path = Path::new(file);
-            let reading =
-                Reading { keeps_fields: plan.recipe().keeps_fields(), ..Reading::default() };
-            let name = path.file_stem().map_or(file.into(), |it| it.to_string_lossy());
-            Ok(vec![EvalSet { name: name.into_owned(), dataset: load_file(path, &reading)? }])
-        }
-        _ => Err(Refusal::input("eval.suite: the problems of the suite were not given")
-            .hint("give them as Sources::eval")),
-    }
-}
-
 /// Shares of one set, from 0 to 1.
 struct Shares {
     /// Mean over problems of the share of correct completions.
     average: f64,
     /// Problems with a correct completion.
     pass: f64,
-    /// Completions without an end token.
     truncated: f64,
-    /// Mean over problems of the mean reward.
     reward: f64,
 }
 
@@ -176,8 +165,7 @@ impl Shares {
             groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
         };
         let cut = |group: &ScoredGroup| {
-            let members = group.members().iter();
-            share(members.filter(|member| !member.rollout.ended).count(), group)
+            share(group.members().iter().filter(|member| !member.rollout.ended).count(), group)
         };
         Self {
             average: mean(|group| share(group.successes(), group)),

@@ -12,16 +12,13 @@ use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use hapo_verify::in_order;
 
-use super::clock::Clock;
-use crate::Result;
-use crate::engine::engines::Engines;
-use crate::grading::verifier::{AnswerCounts, Verifier};
-use crate::pack::TokenGroup;
-use crate::plan::run_plan::RunPlan;
+use crate::grading::{AnswerCounts, Verifier};
 use crate::problems::prompts::{Order, Prompt, PromptTable};
-use crate::recipe::Recipe;
+use crate::{
+    Result, engine::Engines, observe::Clock, pack::TokenGroup, plan::run_plan::RunPlan,
+    recipe::Recipe,
+};
 
-/// A step, and what it reads and never changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
     pub(crate) step: Step,
@@ -128,16 +125,12 @@ pub(super) fn grow<D: Device>(
             break;
         }
         let starts: Vec<_> = asked.iter().map(|it| it.start(prompts[it.index])).collect();
-        let requests: Vec<_> = asked
-            .iter()
-            .zip(&starts)
-            .map(|(it, tokens)| GroupRequest {
-                given: it.given.prefix,
-                ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
-            })
-            .collect();
-        let sampling = task.sampling(RngStream::of_part(part));
-        let sampled = engines.sample(&requests, &sampling)?;
+        let requests = asked.iter().zip(&starts).map(|(it, tokens)| GroupRequest {
+            given: it.given.prefix,
+            ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
+        });
+        let requests: Vec<_> = requests.collect();
+        let sampled = engines.sample(&requests, &task.sampling(RngStream::of_part(part)))?;
         batch.tokens.add(&sampled);
         batch.clock.lap("sample");
 
@@ -205,7 +198,6 @@ fn ask(
 }
 
 impl NextPart {
-    /// The tokens before the sampled ones.
     fn start(&self, prompt: &Prompt) -> Vec<u32> {
         let Rollout { tokens, privileged, .. } = &self.given;
         let read = if privileged.is_empty() { &prompt.tokens } else { privileged };
@@ -285,7 +277,6 @@ impl Batch {
         self.slots.iter().map(|it| (&self.sampled[*it].group, &self.sampled[*it].credit))
     }
 
-    /// Their tokens. They can be taken once.
     pub(crate) fn take_tokens(&mut self) -> Vec<TokenGroup> {
         let sampled = &mut self.sampled;
         self.slots.iter().map(|it| std::mem::take(&mut sampled[*it].tokens)).collect()
@@ -347,7 +338,6 @@ impl SampledTokens {
         let all = || sampled.iter().flat_map(Sampled::completions);
         self.lengths.extend(all().map(|it| it.0.tokens.len()));
         self.truncated += all().filter(|it| !it.0.ended).count();
-        let entropies = all().flat_map(|it| &it.1.entropies);
-        self.entropy += entropies.map(|it| f64::from(*it)).sum::<f64>();
+        self.entropy += all().flat_map(|it| &it.1.entropies).map(|it| f64::from(*it)).sum::<f64>();
     }
 }

@@ -3,7 +3,6 @@
 //! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
 //! [`Engines`]. The stages borrow from the run's plan.
 
-pub(crate) mod clock;
 mod group;
 mod report;
 pub(crate) mod rollouts;
@@ -11,8 +10,8 @@ mod scores;
 pub(crate) mod update;
 
 use hapo_core::{
-    Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step,
-    Term, drop_short_groups,
+    Advantage, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step, Term,
+    drop_short_groups,
 };
 use hapo_kernels::Device;
 use hapo_run::Metrics;
@@ -20,15 +19,13 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
 
-use crate::Result;
-use crate::engine::engines::Engines;
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::grading::verifier::{AnswerCounts, Verifier};
+use crate::grading::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
-use crate::plan::run_plan::RunPlan;
-use crate::problems::prompts::Prompt;
-use crate::step::rollouts::RolloutLog;
-use crate::step::update::update;
+use crate::{
+    Result, engine::Engines, observe::Clock, plan::run_plan::RunPlan, problems::prompts::Prompt,
+    step::rollouts::RolloutLog, step::update::update,
+};
 use group::{Batch, grow};
 use scores::{attach_reference, scores_of, scores_of_offers};
 
@@ -50,8 +47,7 @@ pub(crate) fn rollout_step<D: Device>(
         if round > plan.recipe().sampling.dynamic_sampling as u64 {
             break;
         }
-        let missing = batch.without_signal();
-        let fresh = task.order.replacements(step.0, round, missing, &visited);
+        let fresh = task.order.replacements(step.0, round, batch.without_signal(), &visited);
         if fresh.is_empty() {
             break;
         }
@@ -70,8 +66,7 @@ pub(crate) fn rollout_step<D: Device>(
     let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
 
-    let metrics = report::step(task, &batch, &stats, kl.flatten());
-    Ok((metrics, batch.into_trained()))
+    Ok((report::step(task, &batch, &stats, kl.flatten()), batch.into_trained()))
 }
 
 /// A step of imitation: the demonstrations of a batch and the update made from them.
@@ -82,7 +77,7 @@ pub(crate) fn imitation_step<D: Device>(
     step: Step,
     epoch: f64,
 ) -> Result<Metrics> {
-    let mut clock = clock::Clock::default();
+    let mut clock = Clock::default();
     let stats = update(learner, demonstrations, plan, step)?;
     clock.lap("train");
     let mut metrics = Metrics::default();
@@ -96,7 +91,6 @@ pub(crate) fn imitation_step<D: Device>(
     Ok(metrics)
 }
 
-/// One request for each prompt, for the plain prompt's completions.
 pub(crate) fn requests<'a>(prompts: &[&'a Prompt], completions: usize) -> Vec<GroupRequest<'a>> {
     prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, completions)).collect()
 }
@@ -131,7 +125,7 @@ pub(crate) fn mix<D: Device>(
     Ok((mixed, dropped))
 }
 
-/// The credit of groups by the method, and their tokens.
+/// The credit of groups by the method, and their tokens with what they are worth (Eq. 2, Eq. 11).
 pub(crate) fn credited<D: Device>(
     task: Task,
     engines: &mut Engines<'_, D>,
@@ -141,45 +135,36 @@ pub(crate) fn credited<D: Device>(
         let hint = "give rewards from 0, or take method = \"grpo\"";
         return Err(Refusal::input(problem).hint(hint));
     }
-    let scores = scores_of(task, engines, &groups)?;
+    let (scores, recipe) = (scores_of(task, engines, &groups)?, task.plan.recipe());
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, task.step, &scores);
-        attach_reference(&mut credit, &scores, task.plan.recipe().loss());
-        if let Some(correction) = task.plan.recipe().rollouts.correction() {
+        attach_reference(&mut credit, &scores, recipe.loss());
+        if let Some(correction) = recipe.rollouts.correction() {
             let members = group.members().iter().zip(&mut credit);
             let sampled = members.filter_map(|(member, spans)| Some((member.sampled()?, spans)));
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
         }
-        let tokens = tokens_of(task, &group, &credit);
+        // Without its masked rollouts (D32).
+        let members = group.members().iter().zip(credit.iter().cloned());
+        let trained = members.filter(|it| !it.0.is_masked(task.verifier.policy.truncated));
+        let prompt = task.table.prompt(group.prompt()).tokens.clone();
+        let behind = |member: &Member| task.method.trained_behind(member);
+        let tokens = token_group(trained, prompt, behind, recipe.loss());
         let has_terms = tokens.has_terms();
         Credited { group, credit, scores, tokens, has_terms }
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;
-    if task.plan.recipe().loss().importance_ratio_level == ImportanceRatioLevel::Sequence {
-        require_one_advantage(&credited)?;
+    // The ratio of a sequence takes one advantage. A recipe with more is refused before the run, but not with a method in
+    // Python, which says it by its credit alone.
+    let is_per_token =
+        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
+    let is_by_sequence = recipe.loss().importance_ratio_level == ImportanceRatioLevel::Sequence;
+    let mut spans = credited.iter().flat_map(|it| it.credit.iter().flatten());
+    if is_by_sequence && spans.any(is_per_token) {
+        let problem =
+            "the method gives each token an advantage, and the ratio of a sequence takes one";
+        return Err(Refusal::input(problem).hint("use loss.importance_ratio_level = \"token\""));
     }
     Ok(credited)
-}
-
-/// Refuses an advantage for each token, where the ratio of a sequence takes one. A recipe is refused for it before the
-/// run, but not with a method in Python, which says it by its credit alone.
-fn require_one_advantage(credited: &[Credited]) -> Result<()> {
-    let per_token =
-        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
-    if !credited.iter().flat_map(|it| it.credit.iter().flatten()).any(per_token) {
-        return Ok(());
-    }
-    let problem = "the method gives each token an advantage, and the ratio of a sequence takes one";
-    Err(Refusal::input(problem).hint("use loss.importance_ratio_level = \"token\""))
-}
-
-/// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).
-fn tokens_of(task: Task, group: &MixedGroup, credit: &Credit) -> TokenGroup {
-    let recipe = task.plan.recipe();
-    let prompt = task.table.prompt(group.prompt()).tokens.clone();
-    let truncated = task.verifier.policy.truncated;
-    let members = group.members().iter().zip(credit.iter().cloned());
-    let behind = |member: &Member| task.method.trained_behind(member);
-    token_group(members.filter(|it| !it.0.is_masked(truncated)), prompt, behind, recipe.loss())
 }

@@ -1,20 +1,20 @@
 //! A step's metrics beside the numbers of its updates, which name themselves (`stats.rs`).
 
-use hapo_core::{BatchStatistics, Correction, Gated, Intervention, Member, Mismatch, Step};
+use hapo_core::{BatchStatistics, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
-use super::clock::Clock;
 use super::group::{Batch, SampledTokens, Task};
-use crate::engine::trainer::loss_of;
-use crate::observe::stats::Stats;
-use crate::observe::{memory, unix_seconds};
-use crate::pack::is_moved;
+use crate::observe::{Clock, memory, unix_seconds};
+use crate::{engine::trainer::loss_of, observe::stats::Stats, pack::is_moved};
 
 pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) -> Metrics {
     let (mut metrics, step) = (Metrics::default(), task.step);
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
-    groups(&mut metrics, batch);
+    let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
+    // The objective knows what cannot move the weights.
+    statistics.without_signal = batch.sampled.iter().filter(|it| !it.has_terms).count();
+    statistics.entries().for_each(|(name, value)| metrics.set(name, value));
     metrics.set("verify/boxed", batch.answers.boxed as f64);
     metrics.set("verify/announced", batch.answers.announced as f64);
     let (answers, some) = (&batch.answers, |it: usize| (it > 0).then_some(it as f64));
@@ -27,10 +27,20 @@ pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) ->
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
     if let Some(correction) = task.plan.recipe().rollouts.correction() {
-        mismatch(&mut metrics, batch, correction);
+        // How far sampler and trainer are apart, over all sampled rollouts (D41).
+        let mut mismatch = Mismatch::default();
+        for it in batch.sampled().flat_map(|(group, _)| group.all_sampled()) {
+            mismatch.add(correction, &it.rollout);
+        }
+        mismatch.entries().into_iter().for_each(|(name, value)| metrics.set(name, value));
     }
     if task.plan.recipe().sampling.dynamic_sampling > 0 {
-        selection(&mut metrics, batch);
+        let it = BatchStatistics::of(batch.trained(), 0);
+        metrics.set("groups/refilled", (batch.sampled.len() - batch.slots.len()) as f64);
+        metrics.set("selected/without_signal", batch.without_signal() as f64);
+        metrics.set("selected/reward_mean", it.reward_mean);
+        metrics.set("selected/reward_policy_only", it.reward_policy_only);
+        metrics.set("selected/beta", it.beta);
     }
     let moved = |member: &Member| is_moved(member, task.method.trained_behind(member));
     metrics.set("policy/kl_to_reference", batch.kl_to_reference(moved));
@@ -47,32 +57,6 @@ pub(super) fn step(task: Task, batch: &Batch, stats: &Stats, kl: Option<f64>) ->
 /// Prefixes of metrics that are absent where a prompt has no gold answer (D38).
 const OF_GRADES: [&str; 5] =
     ["reward/", "groups/all_", "groups/partially_solved", "selected/reward", "verify/"];
-
-fn groups(metrics: &mut Metrics, batch: &Batch) {
-    let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
-    // The objective knows what cannot move the weights.
-    statistics.without_signal = batch.sampled.iter().filter(|it| !it.has_terms).count();
-    statistics.entries().for_each(|(name, value)| metrics.set(name, value));
-}
-
-/// How far sampler and trainer are apart, over all sampled rollouts (D41).
-fn mismatch(metrics: &mut Metrics, batch: &Batch, correction: Correction) {
-    let mut mismatch = Mismatch::default();
-    for it in batch.sampled().flat_map(|(group, _)| group.all_sampled()) {
-        mismatch.add(correction, &it.rollout);
-    }
-    mismatch.entries().into_iter().for_each(|(name, value)| metrics.set(name, value));
-}
-
-/// The groups that are trained on, after dynamic sampling.
-fn selection(metrics: &mut Metrics, batch: &Batch) {
-    let it = BatchStatistics::of(batch.trained(), 0);
-    metrics.set("groups/refilled", (batch.sampled.len() - batch.slots.len()) as f64);
-    metrics.set("selected/without_signal", batch.without_signal() as f64);
-    metrics.set("selected/reward_mean", it.reward_mean);
-    metrics.set("selected/reward_policy_only", it.reward_policy_only);
-    metrics.set("selected/beta", it.beta);
-}
 
 fn gate(metrics: &mut Metrics, batch: &Batch, method: &Gated, step: Step) {
     let interventions = batch.sampled().map(|it| it.0.intervention());
@@ -120,6 +104,5 @@ pub(super) fn times(metrics: &mut Metrics, clock: &Clock, sampled: usize, traine
     metrics.set("time/unix", unix_seconds());
     metrics.set("tokens_per_second/sample", sampled as f64 / sample);
     metrics.set("tokens_per_second/train", trained as f64 / train);
-    let bytes = memory::resident_bytes().map_or(f64::NAN, |it| it as f64);
-    metrics.set("memory/rss", bytes);
+    metrics.set("memory/rss", memory::resident_bytes().map_or(f64::NAN, |it| it as f64));
 }

@@ -26,7 +26,6 @@ impl RolloutLog {
         Self { chat_format, every, run_dir: None, writer: RolloutWriter::default(), sampled: None }
     }
 
-    /// Keeps the rollouts of the steps to come in a run folder.
     pub(crate) fn keep_in(&mut self, run_dir: &Path) -> Result<()> {
         if self.every > 0 {
             create_folder(&RunFolder(run_dir).rollouts())?;
@@ -67,12 +66,10 @@ impl RolloutLog {
             lines.extend(of_group);
         }
         self.sampled = lines.iter().find(|it| it.role == Role::Policy).map(markdown);
-        let path = RunFolder(run_dir).rollouts_of(step.0);
-        self.writer.write(path, lines)
+        self.writer.write(RunFolder(run_dir).rollouts_of(step.0), lines)
     }
 }
 
-/// A response with its problem, gold answer and verdict.
 fn markdown(line: &RolloutLine) -> String {
     let block = |text: &str| format!("    {}", text.replace('\n', "\n    "));
     let verdict = match &line.verdict {
@@ -161,8 +158,7 @@ fn lines_of(
             }
         }
     }
-    let members = group.members().len();
-    for (slot, it) in (members..).zip(group.discarded()) {
+    for (slot, it) in (group.members().len()..).zip(group.discarded()) {
         lines.push(sampled(Role::Discarded, slot, it)?);
     }
     Ok(lines)

@@ -1,8 +1,7 @@
 //! Scores of tokens by the weights of the step and by the second model (D38): of the traces that may enter a group, before
 //! one is chosen, and of its members.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use hapo_core::{
     Context, Credit, Loss, MixedGroup, Scored, ScoredGroup, Scores, TeacherTrajectory, TokenScores,
@@ -12,11 +11,10 @@ use hapo_sampler::ChatFormat;
 use hapo_verify::{Extraction, find_answer};
 
 use super::group::Task;
-use crate::Result;
-use crate::engine::engines::Engines;
-use crate::engine::scorer::ScoreRequest;
-use crate::engine::trainer::Trainer;
-use crate::pack::privileged_prompt;
+use crate::{
+    Result, engine::Engines, engine::scorer::ScoreRequest, engine::trainer::Trainer,
+    pack::privileged_prompt,
+};
 
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
 /// no choice.
@@ -79,19 +77,10 @@ pub(crate) fn scores_of<D: Device>(
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let mut scores = of_reference(task, engines, groups)?;
-    if task.method.help.needs.scores_members {
-        let own = of_weights(task, engines.learner, groups)?;
-        scores.iter_mut().zip(own).for_each(|(scores, own)| scores.own = own);
+    if !task.method.help.needs.scores_members {
+        return Ok(scores);
     }
-    Ok(scores)
-}
-
-/// Members behind the prompts that the method names for each, by the weights of the step.
-fn of_weights<D: Device>(
-    task: Task,
-    learner: &mut Trainer<D>,
-    groups: &[MixedGroup],
-) -> Result<Vec<Vec<TokenScores>>> {
+    // Members behind the prompts that the method names for each, by the weights of the step.
     let mut read = Vec::new();
     for group in groups {
         for (index, member) in group.members().iter().enumerate() {
@@ -100,14 +89,15 @@ fn of_weights<D: Device>(
             read.push(prompt.map(|it| (it, member.tokens())));
         }
     }
-    let mut scored = by_weights(task, learner, read.iter().flatten())?.into_iter();
+    let mut scored = by_weights(task, engines.learner, read.iter().flatten())?.into_iter();
     let mut of_member =
         read.iter().map(|it| it.as_ref().and_then(|_| scored.next()).unwrap_or_default());
-    let of_group = |it: &MixedGroup| of_member.by_ref().take(it.members().len()).collect();
-    Ok(groups.iter().map(of_group).collect())
+    for (scores, group) in scores.iter_mut().zip(groups) {
+        scores.own = of_member.by_ref().take(group.members().len()).collect();
+    }
+    Ok(scores)
 }
 
-/// The responses behind their prompts, by the weights of the step.
 fn by_weights<'a, D: Device>(
     task: Task,
     learner: &mut Trainer<D>,
@@ -115,10 +105,8 @@ fn by_weights<'a, D: Device>(
 ) -> Result<Vec<TokenScores>> {
     let batching = task.plan.batching();
     let inverse_temperature = batching.inverse_temperature;
-    let requests: Vec<_> = read
-        .map(|(prompt, response)| ScoreRequest::new(prompt, response, inverse_temperature))
-        .collect();
-    learner.score(&requests, batching)
+    let requests = read.map(|(prompt, it)| ScoreRequest::new(prompt, it, inverse_temperature));
+    learner.score(&requests.collect::<Vec<_>>(), batching)
 }
 
 fn rendered(task: Task, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {

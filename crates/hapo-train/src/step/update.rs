@@ -3,11 +3,9 @@
 use hapo_core::{Refusal, Step};
 use hapo_kernels::{AdamW, Device};
 
-use crate::Result;
 use crate::engine::trainer::{SAMPLER_GAP, Trainer, loss_of};
 use crate::observe::stats::{Over, Stats};
-use crate::pack::TokenGroup;
-use crate::plan::run_plan::RunPlan;
+use crate::{Result, pack::TokenGroup, plan::run_plan::RunPlan};
 
 pub(crate) fn update<D: Device>(
     learner: &mut Trainer<D>,
@@ -27,9 +25,8 @@ pub(crate) fn update<D: Device>(
     let is_sampled = plan.recipe().rollouts.correction().is_none();
     let is_measured = is_sampled && every > 0 && (step.0 - 1).is_multiple_of(every);
     // Of one mini-batch it is measured by the update itself.
-    let gap = (later.is_empty() || is_measured)
-        .then(|| learner.sampler_gap(later, batching))
-        .transpose()?;
+    let measure = || learner.sampler_gap(later, batching);
+    let gap = (later.is_empty() || is_measured).then(measure).transpose()?;
     learner.rescore(groups, batching)?;
     let (mut updates, mut learning_rate) = (0, 0.0);
     let meter = learner.meter.clone();
@@ -56,8 +53,7 @@ pub(crate) fn update<D: Device>(
         None => stats.forget(SAMPLER_GAP),
     }
     let teacher_tokens = stats.count("teacher/mean_prob") as f64;
-    let first_pass = Over::FirstPass;
-    stats.mean("teacher/token_share", first_pass, teacher_tokens, response_tokens);
+    stats.mean("teacher/token_share", Over::FirstPass, teacher_tokens, response_tokens);
     stats.mean("lr", Over::AllPasses, learning_rate, 1);
     Ok(stats)
 }

@@ -318,7 +318,7 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
         assert!(open.iter().any(|it| it.get("gate/beta").unwrap() > 0.0));
         std::fs::create_dir(dir.path().join("checkpoints")).unwrap();
         let mut shelf = crate::checkpoint::CheckpointStore::new(dir.path(), 1, None);
-        let (folder, _) = hapo.save(&mut shelf, "", None).unwrap();
+        let (folder, _) = shelf.write(&hapo.contents(&hapo.state("", None))).unwrap();
         let state = crate::checkpoint::verify(&folder).unwrap();
         let mut grpo = start(&tiny("method = \"grpo\""), 2);
         grpo.restore(&state, &folder).unwrap();
