@@ -1,9 +1,8 @@
 //! Kernels from sources: NVRTC, and the images it made before.
 //!
-//! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of
-//! NVRTC, in a file that appears completely or not at all; where the folder cannot be written, kernels are
-//! compiled at every start. An image that the driver refuses is compiled anew once, then as PTX, which the driver
-//! compiles itself.
+//! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of NVRTC, in a file
+//! that appears completely or not at all; where the folder cannot be written, kernels are compiled at every start. An
+//! image that the driver refuses is compiled anew once, then as PTX, which the driver compiles itself.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};

@@ -725,8 +725,7 @@ impl Launcher for Driver {
     fn free_bytes(&self) -> Option<u64> {
         self.bind().and_then(|()| self.wait()).ok()?;
         if let Some(pool) = self.open.pool {
-            // Unused memory in the pool is free as well.
-            // SAFETY: the pool belongs to the device.
+            // Unused memory in the pool is free as well. SAFETY: the pool belongs to the device.
             let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
         }
         Some(cuda::mem_get_info().ok()?.0 as u64)

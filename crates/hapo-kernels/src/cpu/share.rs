@@ -1,7 +1,6 @@
 //! One output slice, written by several tasks at once.
 //!
-//! Purpose: tiles of a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot
-//! express.
+//! Purpose: tiles of a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot express.
 //!
 //! Price: the caller promises that tasks write disjoint elements; bounds are still checked.
 

@@ -150,8 +150,7 @@ pub enum Scaling {
     Long(LongScaling),
 }
 
-/// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between
-/// interpolated.
+/// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Llama3Scaling {
     /// Stretch of the lowest frequencies.

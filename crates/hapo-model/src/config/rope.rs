@@ -67,8 +67,7 @@ fn yarn_ramp(it: YarnScaling, theta: f64, width: usize) -> impl Fn(usize) -> f32
     move |i| ((i as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0)
 }
 
-/// Llama 3's stretch: low frequencies are divided by the factor, high ones kept, those between
-/// interpolated.
+/// Llama 3's stretch: low frequencies are divided by the factor, high ones kept, those between interpolated.
 pub(crate) fn stretched(frequency: f64, scaling: Llama3Scaling) -> f64 {
     let original = scaling.original_max_positions as f64;
     let wavelength = std::f64::consts::TAU / frequency;

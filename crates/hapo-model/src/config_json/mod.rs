@@ -1,8 +1,7 @@
 //! `config.json` and `generation_config.json`, in and out.
 //!
-//! Both dialects are read: transformers 4 writes `rope_theta`, `rope_scaling` and `torch_dtype`;
-//! transformers 5 writes `rope_parameters` and `dtype`. The first is written, because transformers
-//! 4, transformers 5 and vLLM all read it.
+//! Both dialects are read: transformers 4 writes `rope_theta`, `rope_scaling` and `torch_dtype`; transformers 5 writes
+//! `rope_parameters` and `dtype`. The first is written, because transformers 4, transformers 5 and vLLM all read it.
 //!
 //! A field is refused if it changes, or may change, the result: known features that are not implemented, and unknown
 //! keys with a decoder's word in them. Any other unknown key is returned by name, for a warning. Keys that are `null`

@@ -37,10 +37,9 @@ pub struct ModelFolder {
 /// Opens a model folder and checks everything but the values of the weights: fields of
 /// `config.json`, headers, names, shapes, number formats, offsets and lengths.
 ///
-/// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does.
-/// `dir` may also be a GGUF file, or a folder with one and without safetensors.
-/// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
-/// over: they follow from the configuration.
+/// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does. `dir` may also be a GGUF
+/// file, or a folder with one and without safetensors. Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which
+/// old folders carry, are passed over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
     let (parsed, files) = if let Some(gguf) = Gguf::open(dir)? {
         let parsed = gguf.config()?;
@@ -208,9 +207,8 @@ impl ModelFolder {
         read_tokenizer_files(&self.dir)
     }
 
-    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
-    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
-    /// folder has none, as base models often do.
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of `tokenizer_config.json`,
+    /// there the one named `default` when it holds several. `None` when the folder has none, as base models often do.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
         chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }

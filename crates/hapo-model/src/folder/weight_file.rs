@@ -164,8 +164,7 @@ fn hash_of_block(bytes: &[u8]) -> u64 {
 
 type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
-/// The tensors of a safetensors file, which follow each other from the end of the header to
-/// the end of the file.
+/// The tensors of a safetensors file, which follow each other from the end of the header to the end of the file.
 fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refusal> {
     let data_start = 8 + header.len();
     let header: UniqueFields<Value> = serde_json::from_slice(header)

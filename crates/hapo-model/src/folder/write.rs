@@ -28,8 +28,7 @@ const CHUNK: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
     pub dtype: Dtype,
-    /// Most bytes of weights in one file; a model above it is written in shards with an index. One
-    /// tensor is never cut.
+    /// Most bytes of weights in one file; a model above it is written in shards with an index. One tensor is never cut.
     pub shard_bytes: u64,
     /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, …. Sampling defaults are kept from a
     /// `generation_config.json`, its special tokens are the configuration's.

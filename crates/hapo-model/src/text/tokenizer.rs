@@ -131,8 +131,7 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// Token ids of a text. Nothing is added; special tokens written out in the text become their
-    /// ids.
+    /// Token ids of a text. Nothing is added; special tokens written out in the text become their ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Refusal> {
         let encoded = guarded(|| self.inner.encode_fast(text, false));
         let encoded = encoded.map_err(|cause| self.failed("a text it can encode", &cause))?;

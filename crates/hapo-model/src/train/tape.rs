@@ -1,9 +1,7 @@
-//! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of
-//! them.
+//! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of them.
 //!
-//! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns
-//! every buffer and is used again by the next batch, since fresh pages cost more than the arithmetic on
-//! them.
+//! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns every buffer and
+//! is used again by the next batch, since fresh pages cost more than the arithmetic on them.
 //!
 //! Price: activations of all layers stay in memory between the two, or of one layer with
 //! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
@@ -160,9 +158,8 @@ impl<D: Device> Tape<D> {
         Ok(outputs)
     }
 
-    /// Adds the gradient of Σ `d_log_probs`·log-probability + Σ `d_entropies`·entropy over the targets of
-    /// the last forward pass; the log-probabilities are those at the targets' temperatures. The tape is
-    /// spent by it.
+    /// Adds the gradient of Σ `d_log_probs`·log-probability + Σ `d_entropies`·entropy over the targets of the last
+    /// forward pass; the log-probabilities are those at the targets' temperatures. The tape is spent by it.
     ///
     /// # Errors
     /// No forward pass, another number of targets, or no memory.
