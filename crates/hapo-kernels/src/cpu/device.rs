@@ -2,11 +2,8 @@
 
 use super::attention::{cache, prompt};
 use super::buffer::CpuBuf;
-use super::pool::Cpu;
-use super::rounding::Rounding;
-use super::share::Shared;
-use super::squares::squared_norm;
-use super::update::{Moments, Parameter};
+use super::pool::{Cpu, Shared};
+use super::update::{Moments, Parameter, Rounding};
 use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::device::{
@@ -215,7 +212,7 @@ impl Device for Cpu {
 
     fn squared_norms(&self, of: &[Kept]) -> Vec<f64> {
         let norm = |it: &Kept| match it {
-            Numbers::Span(it) => squared_norm(self, it.read()),
+            Numbers::Span(it) => norm::squared_norm(self, it.read()),
             Numbers::Weight(it) => it.squared_norm(self),
         };
         of.iter().map(norm).collect()

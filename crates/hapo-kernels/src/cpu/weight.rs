@@ -11,16 +11,14 @@ use std::ops::Range;
 use hapo_core::Refusal;
 
 use super::buffer::CpuBuf;
-use super::convert::{halves, is_bf16, nearest};
+use super::convert::{is_bf16, join, nearest, upper};
+use super::embedding;
 use super::fill::Filling;
-use super::form::Form;
-use super::pool::Cpu;
+use super::norm::{squared_norm, squared_norm_split};
+use super::pool::{Cpu, Shared};
 use super::product::kernel::{PANEL, Right};
-use super::product::{bf16, f32};
-use super::share::Shared;
-use super::squares::{squared_norm, squared_norm_split};
+use super::product::{Form, bf16, f32};
 use super::update::Parameter;
-use super::{embedding, split};
 use crate::device::Device;
 use crate::error::Result;
 use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
@@ -70,7 +68,7 @@ impl Matrix<Cpu> for CpuWeight {
         match &mut self.tails {
             None => packed.write(cpu, first, from, numbers, nearest),
             Some(tails) => {
-                packed.write(cpu, first, from, numbers, split::upper);
+                packed.write(cpu, first, from, numbers, upper);
                 packed.write(cpu, first, from, tails.as_mut_slice(), |it| it.to_bits() & 0xffff);
             }
         }
@@ -97,7 +95,7 @@ impl Matrix<Cpu> for CpuWeight {
         let tails = self.tails.as_ref().map(CpuBuf::as_slice);
         packed.read(cpu, first, to, |at, upper| {
             let tail = tails.map_or(0, |it| it[at].to_bits());
-            split::join(numbers[at].to_bits(), tail)[usize::from(upper)]
+            join(numbers[at].to_bits(), tail)[usize::from(upper)]
         });
     }
 
@@ -286,7 +284,7 @@ impl Packed {
             let (panel, column) = (token / PANEL, token % PANEL);
             for (i, x) in x.iter_mut().enumerate() {
                 let (at, upper) = self.place(i, column);
-                *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
+                *x = join(words[panel * len + at].to_bits(), 0)[usize::from(upper)];
             }
         });
     }

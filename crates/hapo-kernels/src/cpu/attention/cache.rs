@@ -6,12 +6,11 @@
 //! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. A bf16 cache is widened
 //! a page at a time, into memory that stays close to the CPU.
 
-use super::scratch::{parts, softmax_row, with_scratch};
+use super::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
 use crate::cpu::convert::{nearest, widen};
-use crate::cpu::pool::Cpu;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::cpu::product::kernel::CHAIN;
-use crate::cpu::share::Shared;
 use crate::device::{AttentionDecode, CacheAppend};
 use crate::lanes::{Lanes, WIDTH, fma, kernel};
 use crate::number_format::NumberFormat;

@@ -12,11 +12,10 @@
 
 use std::ops::Range;
 
-use super::scratch::{parts, softmax_row, with_scratch};
+use super::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
-use crate::cpu::pool::Cpu;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
-use crate::cpu::share::Shared;
 use crate::device::{Attention, AttentionGrad};
 use crate::lanes::{fma, kernel};
 use crate::row::{exp_of, ln};

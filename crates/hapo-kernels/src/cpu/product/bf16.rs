@@ -14,8 +14,7 @@
 
 use crate::cpu::buffer::CpuBuf;
 use crate::cpu::convert::nearest;
-use crate::cpu::pool::Cpu;
-use crate::cpu::share::Shared;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::lanes::{WIDTH, kernel};
 use crate::shapes::{Accumulate, MatShape};
 
