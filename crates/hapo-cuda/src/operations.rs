@@ -6,8 +6,8 @@ use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
     BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadGrad, HeadStats, Heads, LowRank, MatShape, MomentsMut, NumberFormat,
-    Numbers, Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
+    EmbeddingLayout, HeadGrad, HeadStats, Heads, MatShape, MomentsMut, NumberFormat, Numbers,
+    Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -145,19 +145,19 @@ impl<L: Launcher> Device for CudaDevice<L> {
         _: &mut [CudaBuf<L>; 2],
         to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        let (inputs, low_shape) = (shape.inputs, to[0].pair.low_shape(shape));
+        let (inputs, low_shape) = (shape.inputs, to[0].low_shape(shape));
         let (stride, rank) = (x.buf.stride(inputs), low_shape.outputs);
         assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
-        for (index, Paired { pair: LowRank { a, scale, .. }, .. }) in to.iter().enumerate() {
+        for (index, Paired { a, scale, .. }) in to.iter().enumerate() {
             let out = (plain(behind(index), stride), x.buf.format);
             let onto = Accumulate::Multiplied(*scale);
             let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
             self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
         }
-        for (index, Paired { output: Output { weight, onto, y }, pair }) in to.iter().enumerate() {
-            let (w, k) = weight.with_pair(pair.b, index);
+        for (index, Paired { output: Output { weight, onto, y }, b, .. }) in to.iter().enumerate() {
+            let (w, k) = weight.with_pair(b, index);
             assert_eq!(k, inputs + N * rank, "a pair for each of the products");
             let product = Product { k, ..Self::forward(shape, x, w, onto, Self::out(shape, y)) };
             self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));

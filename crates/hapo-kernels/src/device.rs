@@ -17,7 +17,7 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, LowRank, Matrix, Numbers, Output, Paired, Placed};
+use crate::weight::{Heads, Matrix, Numbers, Output, Paired, Placed};
 
 type Read<'a, D> = Span<'a, <D as Device>::Buf>;
 type Write<'a, D> = SpanMut<'a, <D as Device>::Buf>;
@@ -108,15 +108,15 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         low: &mut [Self::Buf; 2],
         to: [Paired<'_, Self::Buf, Self::Weight>; N],
     ) {
-        let low_shape = to[0].pair.low_shape(shape);
+        let low_shape = to[0].low_shape(shape);
         let len = low_shape.rows * low_shape.outputs;
         let mut rooms = low.iter_mut();
-        let lows = to.each_ref().map(|Paired { pair: LowRank { a, scale, .. }, .. }| {
+        let lows = to.each_ref().map(|Paired { a, scale, .. }| {
             let y = rooms.next().expect("room for each").first_mut(len);
             Output { weight: *a, onto: Accumulate::Multiplied(*scale), y }
         });
         self.product(low_shape, x, lows);
-        let pairs = to.each_ref().map(|it| it.pair.b);
+        let pairs = to.each_ref().map(|it| it.b);
         let mut to = to.map(|it| it.output);
         let outputs = to.each_mut().map(|it| {
             let onto = std::mem::replace(&mut it.onto, Accumulate::Existing);

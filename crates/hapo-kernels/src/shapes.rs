@@ -9,6 +9,10 @@ use crate::span::Span;
 pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
 
 impl TableItem for u32 {}
+impl TableItem for SegmentRow {}
+impl TableItem for CacheRow {}
+impl TableItem for HeadTarget {}
+impl TableItem for DrawRow {}
 
 /// The shape of a matrix product: activations `[rows, inputs]`, weights `[inputs, outputs]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +127,6 @@ pub struct SegmentRow {
     pub prefix_group: u32,
 }
 
-impl TableItem for SegmentRow {}
-
 /// Tokens of a page of the key/value cache: one block of the CPU's kernel if up to four query heads share a key, and
 /// two warps of a GPU.
 pub const PAGE: usize = 64;
@@ -178,8 +180,6 @@ impl CacheRow {
     }
 }
 
-impl TableItem for CacheRow {}
-
 /// A token whose log-probability is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -191,8 +191,6 @@ pub struct HeadTarget {
     /// 1 / temperature.
     pub inverse_temperature: f32,
 }
-
-impl TableItem for HeadTarget {}
 
 /// How a token is drawn from a row of logits.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -220,8 +218,6 @@ impl DrawRow {
         self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
     }
 }
-
-impl TableItem for DrawRow {}
 
 /// A token that was drawn, with its log-probabilities under the whole distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]

@@ -121,9 +121,11 @@ pub struct Output<'a, B, W> {
     pub y: SpanMut<'a, B>,
 }
 
-/// The pair of an adapter beside a matrix of a product: adds s·(x·A)·B.
+/// A matrix of a product and the pair of an adapter beside it, which adds s·(x·A)·B.
 #[derive(Debug)]
-pub struct LowRank<'a, W> {
+pub struct Paired<'a, B, W> {
+    /// The matrix, and where the sum of both products goes.
+    pub output: Output<'a, B, W>,
     /// A `[inputs, rank]`.
     pub a: &'a W,
     /// B `[rank, outputs]`, made by [`Matrix::pair`] for the matrix.
@@ -134,20 +136,11 @@ pub struct LowRank<'a, W> {
     pub scale: f32,
 }
 
-impl<W> LowRank<'_, W> {
+impl<B, W> Paired<'_, B, W> {
     /// The shape of x·A.
     pub fn low_shape(&self, MatShape { rows, inputs, .. }: MatShape) -> MatShape {
         MatShape { rows, inputs, outputs: self.rank }
     }
-}
-
-/// A matrix of a product with its pair.
-#[derive(Debug)]
-pub struct Paired<'a, B, W> {
-    /// The matrix, and where the sum of both products goes.
-    pub output: Output<'a, B, W>,
-    /// The pair.
-    pub pair: LowRank<'a, W>,
 }
 
 /// The place of a pair among those whose matrices one product covers.

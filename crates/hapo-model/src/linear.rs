@@ -8,8 +8,8 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, Held, LowRank, MatShape, Matrix, NumberFormat, Numbers, NumbersMut,
-    Output, PairPlace, Paired, Span, SpanMut,
+    Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Numbers, NumbersMut, Output,
+    PairPlace, Paired, Span, SpanMut,
 };
 
 use crate::gradients::Gradients;
@@ -200,8 +200,7 @@ impl<D: Device> Linear<D> {
         };
         let outputs = all.map(|(linear, y)| {
             let Pair { a, b, rank, scale, .. } = linear.pair.as_ref().expect("pairs alike");
-            let pair = LowRank { a, b, rank: *rank, scale: *scale };
-            Paired { output: output((linear, y)), pair }
+            Paired { output: output((linear, y)), a, b, rank: *rank, scale: *scale }
         });
         device.product_with_pairs(shape, x, low, outputs);
     }

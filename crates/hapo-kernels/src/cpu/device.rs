@@ -1,5 +1,7 @@
 //! The operations of the CPU, each a kernel of its own file.
 
+use rayon::prelude::*;
+
 use super::attention::{cache, prompt};
 use super::buffer::CpuBuf;
 use super::pool::{Cpu, Shared};
@@ -69,11 +71,18 @@ impl Device for Cpu {
     }
 
     fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.install(work)
+        if self.serial { work() } else { self.pool.install(work) }
     }
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        self.for_items(items, work);
+        if items.len() <= 1 || self.serial {
+            return items.iter_mut().for_each(|item| work(self, item));
+        }
+        let mut alone = self.clone();
+        alone.serial = true;
+        self.pool.install(|| {
+            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
+        });
     }
 
     fn product<const N: usize>(

@@ -19,9 +19,10 @@ use crate::number_format::Compute;
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    pool: Arc<rayon::ThreadPool>,
+    pub(super) pool: Arc<rayon::ThreadPool>,
     threads: usize,
-    serial: bool,
+    /// A handle of one worker.
+    pub(super) serial: bool,
     compute: Compute,
     /// The largest copy that a product has made.
     copy: Arc<Mutex<Option<CpuBuf>>>,
@@ -40,9 +41,21 @@ impl Cpu {
     /// # Errors
     /// Products that the CPU has no instructions for.
     pub fn computing(threads: usize, compute: Compute) -> Result<Self, Refusal> {
-        if let Some((problem, hint)) = refusal(compute) {
-            let problem = format!("compute = \"{compute}\": {problem}");
-            return Err(Refusal::input(problem).hint(hint));
+        let refuse = |problem: &str, hint: &'static str| {
+            Err(Refusal::input(format!("compute = \"{compute}\": {problem}")).hint(hint))
+        };
+        match compute {
+            Compute::Bf16 if !multiplies_bf16() => {
+                return refuse(
+                    "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
+                    "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
+                );
+            }
+            Compute::Tf32 => {
+                let hint = "compute = \"f32\" and compute = \"bf16\" are what a CPU has";
+                return refuse("the CPU has no TF32 products", hint);
+            }
+            Compute::F32 | Compute::Bf16 => {}
         }
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -55,15 +68,8 @@ impl Cpu {
             .map_err(|error| {
                 Refusal::machine(format!("cannot start {threads} worker threads")).source(error)
             })?;
-        let (pool, serial) = (Arc::new(pool), threads == 1);
-        Ok(Self {
-            pool,
-            threads,
-            serial,
-            compute,
-            copy: Arc::default(),
-            tally: MemoryCounter::default(),
-        })
+        let (pool, serial, copy) = (Arc::new(pool), threads == 1, Arc::default());
+        Ok(Self { pool, threads, serial, compute, copy, tally: MemoryCounter::default() })
     }
 
     /// Number of workers.
@@ -120,24 +126,6 @@ impl Cpu {
         }
     }
 
-    pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.serial { work() } else { self.pool.install(work) }
-    }
-
-    /// Runs `work` on every item, each with a handle of one worker.
-    pub(super) fn for_items<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        if items.len() <= 1 || self.serial {
-            for item in items {
-                work(self, item);
-            }
-            return;
-        }
-        let alone = Self { serial: true, ..self.clone() };
-        self.pool.install(|| {
-            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
-        });
-    }
-
     /// Runs `work` on room for `len` numbers, which is kept for the next one.
     pub(super) fn with_copy<R>(&self, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
         let kept = || self.copy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,21 +136,6 @@ impl Cpu {
         let result = work(&mut buf.as_mut_slice()[..len]);
         *kept() = Some(buf);
         result
-    }
-}
-
-/// Why the CPU has no such products, and a way out.
-fn refusal(compute: Compute) -> Option<(&'static str, &'static str)> {
-    match compute {
-        Compute::Bf16 if !multiplies_bf16() => Some((
-            "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
-            "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
-        )),
-        Compute::Tf32 => Some((
-            "the CPU has no TF32 products",
-            "compute = \"f32\" and compute = \"bf16\" are what a CPU has",
-        )),
-        Compute::F32 | Compute::Bf16 => None,
     }
 }
 

@@ -164,15 +164,6 @@ kernel! {
     }
 }
 
-#[inline(always)]
-fn updated<V: Lanes>(f: AdamWFactors, g: f32, p: f32, m: &mut f32, v: &mut f32) -> f32 {
-    let g = g * f.gradient;
-    *m = fma::<V>(f.beta1, *m, f.one_less_beta1 * g);
-    *v = fma::<V>(f.beta2, *v, f.one_less_beta2 * g * g);
-    let root = fma::<V>(v.sqrt(), f.root_correction, f.epsilon);
-    fma::<V>(p, f.decay, -(f.rate * *m / root))
-}
-
 /// The words of a pair of rows of a band of panels: `stride` from panel to panel.
 #[derive(Clone, Copy)]
 struct Words<'a> {
@@ -233,7 +224,11 @@ kernel! {
 #[inline(always)]
 fn update_row<V: Lanes>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
     for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-        *p = updated::<V>(f, g, *p, m, v);
+        let g = g * f.gradient;
+        *m = fma::<V>(f.beta1, *m, f.one_less_beta1 * g);
+        *v = fma::<V>(f.beta2, *v, f.one_less_beta2 * g * g);
+        let root = fma::<V>(v.sqrt(), f.root_correction, f.epsilon);
+        *p = fma::<V>(*p, f.decay, -(f.rate * *m / root));
     }
 }
 

@@ -128,16 +128,13 @@ impl CpuWeight {
     ) {
         self.check(shape);
         let numbers = self.numbers.as_slice();
-        let panels = |words| {
-            let words = bytemuck::cast_slice(words);
-            Right::Panels { words, steps: shape.inputs }
-        };
+        let (steps, words) = (shape.inputs, bytemuck::cast_slice::<f32, u32>);
         let right = match (self.form, &self.quick) {
             (Form::F32, None) => {
                 Right::Numbers { data: numbers, step_stride: shape.outputs, column_stride: 1 }
             }
-            (Form::F32, Some(quick)) => panels(quick.as_slice()),
-            (Form::Panels, _) => panels(numbers),
+            (Form::F32, Some(quick)) => Right::Panels { words: words(quick.as_slice()), steps },
+            (Form::Panels, _) => Right::Panels { words: words(numbers), steps },
             (Form::Pairs | Form::Split, _) => {
                 return bf16::forward(cpu, shape, x, numbers, onto, y);
             }
