@@ -204,17 +204,11 @@ impl<D: Device> Head<D> {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
         device.download(self.stats.first(n * STATS), &mut stats);
-        let mut outputs = Outputs {
-            log_probs: vec![0.0; n],
-            log_probs_t1: vec![0.0; n],
-            entropies: vec![0.0; n],
-        };
+        let [mut log_probs, mut log_probs_t1, mut entropies] = [(); 3].map(|()| vec![0.0; n]);
         for (&i, stats) in batch.order.iter().zip(stats.chunks_exact(STATS)) {
-            outputs.log_probs[i] = stats[0];
-            outputs.log_probs_t1[i] = stats[1];
-            outputs.entropies[i] = stats[2];
+            (log_probs[i], log_probs_t1[i], entropies[i]) = (stats[0], stats[1], stats[2]);
         }
-        outputs
+        Outputs { log_probs, log_probs_t1, entropies }
     }
 
     fn norm_rows(

@@ -61,9 +61,9 @@ struct Pair<D: Device> {
 
 #[derive(Debug)]
 pub(crate) struct Linear<D: Device> {
-    weight: D::Weight,
+    pub(crate) weight: D::Weight,
     /// Inputs and outputs; rows and columns of an embedding that is looked up.
-    shape: [usize; 2],
+    pub(crate) shape: [usize; 2],
     pub(crate) place: Range,
     pub(crate) bias: Option<Vector<D>>,
     pair: Option<Pair<D>>,
@@ -91,14 +91,6 @@ impl<D: Device> Linear<D> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
         Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
-    }
-
-    pub(crate) fn weight(&self) -> &D::Weight {
-        &self.weight
-    }
-
-    pub(crate) fn shape(&self) -> [usize; 2] {
-        self.shape
     }
 
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
@@ -151,11 +143,6 @@ impl<D: Device> Linear<D> {
         add_product(device, shape, &factor, &b, &mut numbers)?;
         self.weight.write(device, 0, &numbers);
         Ok(())
-    }
-
-    /// Prepares the matrix for decoding; whether it will be faster.
-    pub(crate) fn pack_for_decode(&mut self, device: &D) -> Result<bool, Refusal> {
-        Ok(self.weight.pack_for_decode(device)?)
     }
 
     /// `y = x·W + bias + s·(x·A)·B`.
@@ -244,8 +231,9 @@ impl<D: Device> Linear<D> {
         if let Some(pair) = &self.pair {
             let rows = x.len / pair.inputs;
             let shape = MatShape { rows, inputs: pair.inputs, outputs: pair.rank };
-            device.product(shape, x, [pair.low(pass.low, rows)]);
             let ([a, b], rank) = (pair.places, pair.rank);
+            let (onto, y) = (Accumulate::Multiplied(pair.scale), pass.low.first_mut(rows * rank));
+            device.product(shape, x, [Output { weight: &pair.a, onto, y }]);
             let (low, d_low) = (pass.low.first(rows * rank), pass.d_low.first(rows * rank));
             let shape = MatShape { rows, inputs: rank, outputs };
             pass.gradients.add_product(device, b, shape, low, dy);
@@ -257,14 +245,6 @@ impl<D: Device> Linear<D> {
     fn shape_for(&self, x: Span<D::Buf>) -> MatShape {
         let [inputs, outputs] = self.shape;
         MatShape { rows: x.len / inputs, inputs, outputs }
-    }
-}
-
-impl<D: Device> Pair<D> {
-    /// The product of some rows that makes `low = s·x·A`.
-    fn low<'a>(&'a self, low: &'a mut D::Buf, rows: usize) -> Output<'a, D::Buf, D::Weight> {
-        let (onto, y) = (Accumulate::Multiplied(self.scale), low.first_mut(rows * self.rank));
-        Output { weight: &self.a, onto, y }
     }
 }
 

@@ -11,6 +11,10 @@ use hapo_kernels::{PairPlace, Published};
 
 use crate::config::{Config, TensorSpec};
 
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(crate) const NORM: &str = "model.norm.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
+
 /// Elements between which tensors start.
 const ALIGN: usize = 16;
 
@@ -114,8 +118,6 @@ impl ParamLayout {
         found.ok_or_else(|| unknown_tensor(name))
     }
 }
-
-const EMBEDDING: &str = "model.embed_tokens.weight";
 
 impl Param {
     pub(crate) fn place(&self) -> Range {

@@ -6,7 +6,6 @@
 pub(crate) mod check;
 pub(crate) mod decoder;
 pub(crate) mod dtype;
-pub(crate) mod rope;
 
 use hapo_kernels::AttentionShape;
 

@@ -36,7 +36,7 @@ pub struct KvCache<D: Device> {
     pub(crate) buf: D::Buf,
     layers: usize,
     format: NumberFormat,
-    pages: Pages,
+    pub(super) pages: Pages,
     prompts: BTreeMap<PromptSlot, Prompt>,
     sequences: BTreeMap<SeqSlot, Sequence>,
     /// Never given before.
@@ -199,10 +199,6 @@ impl<D: Device> KvCache<D> {
         let prompt = Prompt { pages, len: tokens.len(), sequences: 0, released: false };
         self.prompts.insert(slot, prompt);
         slot
-    }
-
-    pub(crate) fn give_pages(&mut self, pages: &[u32]) {
-        self.pages.give(pages);
     }
 
     /// The rows of `n` more tokens of each sequence, for which pages are taken where theirs are full. Nothing is

@@ -6,8 +6,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, CacheAppend, Device, EmbeddingLayout, Numbers, SegmentRow};
 
-use crate::batch::check_tokens;
-use crate::batch::too_long;
+use crate::batch::{check_tokens, too_long};
 use crate::layer::AttentionArgs;
 use crate::model::Model;
 
@@ -45,7 +44,7 @@ impl<D: Device> PartialPrompt<D> {
 impl<D: Device> KvCache<D> {
     #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
     pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
-        self.give_pages(&prompt.pages.pages);
+        self.pages.give(&prompt.pages.pages);
     }
 
     /// Takes pages for a prompt that [`KvCache::continue_prefill`] reads in pieces.
@@ -190,7 +189,7 @@ impl<D: Device> KvCache<D> {
         let result = self.prefill_into(model, prompts, &mut taken, &mut logits);
         if let Err(error) = result {
             for it in taken {
-                self.give_pages(&it.pages);
+                self.pages.give(&it.pages);
             }
             return Err(error);
         }

@@ -11,8 +11,7 @@ use hapo_kernels::{
     NO_CELL,
 };
 
-use crate::batch::check_tokens;
-use crate::batch::too_long;
+use crate::batch::{check_tokens, too_long};
 use crate::layer::AttentionArgs;
 use crate::model::Model;
 
@@ -120,39 +119,28 @@ impl<D: Device> KvCache<D> {
         most: usize,
     ) -> Result<usize, Refusal> {
         check_tokens(tokens, model.config.vocab_size)?;
-        let tokens = &tokens[..tokens.len().min(most)];
+        let (tokens, device) = (&tokens[..tokens.len().min(most)], &model.device);
         for piece in tokens.chunks(REREAD_TOKENS) {
-            self.reread_piece(model, slot, piece)?;
+            let step = self.rows_of(model, std::iter::once(slot), piece.len())?;
+            let mut work = self.prefill_workspace(model, piece.len(), 1)?;
+            let read = TokenRows::new(device, piece, &positions_of(&step.rows));
+            let (rows, pages) = (&device.table(&step.rows), &device.table(&step.pages));
+            let cells = &device.table(&step.cells);
+            device.enter(|| {
+                work.run(model, device, &read, |index, device, a| {
+                    let AttentionArgs { shape, qkv, out, .. } = a;
+                    let (layer, cache, kv) = (self.layer(index), &mut self.buf, [qkv[1], qkv[2]]);
+                    device.cache_append(CacheAppend { shape, first: layer, cells, kv, cache });
+                    let cache = &self.buf;
+                    let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
+                    device.attention_decode(it);
+                });
+            });
+            self.prefill = Some(work);
+            device.check()?;
+            self.advance(std::iter::once(slot), piece.len());
         }
         Ok(tokens.len())
-    }
-
-    fn reread_piece(
-        &mut self,
-        model: &Model<D>,
-        slot: SeqSlot,
-        tokens: &[u32],
-    ) -> Result<(), Refusal> {
-        let (n, device) = (tokens.len(), &model.device);
-        let step = self.rows_of(model, std::iter::once(slot), n)?;
-        let mut work = self.prefill_workspace(model, n, 1)?;
-        let tokens = TokenRows::new(device, tokens, &positions_of(&step.rows));
-        let (rows, pages) = (&device.table(&step.rows), &device.table(&step.pages));
-        let cells = &device.table(&step.cells);
-        device.enter(|| {
-            work.run(model, device, &tokens, |index, device, a| {
-                let AttentionArgs { shape, qkv, out, .. } = a;
-                let (layer, cache, kv) = (self.layer(index), &mut self.buf, [qkv[1], qkv[2]]);
-                device.cache_append(CacheAppend { shape, first: layer, cells, kv, cache });
-                let cache = &self.buf;
-                let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
-                device.attention_decode(it);
-            });
-        });
-        self.prefill = Some(work);
-        device.check()?;
-        self.advance(std::iter::once(slot), n);
-        Ok(())
     }
 
     /// Where the cache holds the tokens that each row attends to, and where its key and value go.

@@ -14,16 +14,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::load::LoadedModel;
-use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use super::read::read_tokenizer_files;
 use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
-use crate::checksums::Checksums;
+use super::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
 use crate::fields::{HfConfig, from_json, required, shown};
 use crate::files::{
-    Companions, MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite,
+    Checksums, Companions, MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused,
+    require_finite,
 };
 use crate::lora::LoraShape;
 use crate::model::Model;

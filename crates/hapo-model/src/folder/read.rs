@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use hapo_core::Refusal;
 use serde_json::Value;
 
-use super::names::{
-    ADAPTER, CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
-};
 use super::weight_file::{Stored, WeightFile};
+use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name};
 use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
@@ -18,6 +16,7 @@ use crate::files::{
     require_finite,
 };
 use crate::gguf::{self, Gguf};
+use crate::param_layout::{EMBEDDING, HEAD};
 use crate::text::chat;
 
 /// A folder whose configuration and headers have been checked against each other.
@@ -194,13 +193,9 @@ impl ModelFolder {
 
     /// Number format of most of the weights' tensors, the one to write a trained copy in.
     pub fn stored_dtype(&self) -> Dtype {
-        [Dtype::F32, Dtype::F16, Dtype::Bf16]
-            .into_iter()
-            .max_by_key(|dtype| {
-                let of_dtype = (self.stored.iter()).filter(|(_, stored)| stored.dtype == *dtype);
-                of_dtype.count()
-            })
-            .expect("the list of formats is not empty")
+        let count = |dtype: &Dtype| self.stored.iter().filter(|it| it.1.dtype == *dtype).count();
+        let most = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().max_by_key(count);
+        most.expect("the list of formats is not empty")
     }
 
     pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {

@@ -12,10 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::checksums::{DIFFERS, broken, checksum_of};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
+use crate::files::{
+    DIFFERS, RELOAD, broken, checksum_of, excerpt, io, malformed, read_exact_at, refused,
+};
 use crate::gguf::{Change, Encoding, Entry, Gguf};
 
 /// A header of 1024 layers takes about 2 MB.

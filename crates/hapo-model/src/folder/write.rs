@@ -10,15 +10,15 @@ use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use super::read::read_config;
-use crate::checksums::Checksums;
+use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json;
 use crate::families::family_of;
-use crate::files::io as io_error;
-use crate::files::{excerpt, in_file, is_there, malformed, refused, require_finite};
+use crate::files::{
+    Checksums, excerpt, in_file, io as io_error, is_there, malformed, refused, require_finite,
+};
 use crate::gguf;
 use crate::text::chat;
 

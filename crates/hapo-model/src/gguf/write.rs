@@ -9,9 +9,8 @@ use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, na
 use super::file::ALIGNMENT;
 use super::vocabulary::{self, Keys};
 use super::{Change, Encoding};
-use crate::config::decoder::Scaling;
+use crate::config::decoder::{Scaling, long_factor};
 use crate::config::dtype::Dtype;
-use crate::config::rope::long_factor;
 use crate::config::{Config, TensorSpec};
 use crate::config_json::render;
 use crate::files::refused;

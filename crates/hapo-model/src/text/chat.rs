@@ -8,8 +8,7 @@ use hapo_core::Refusal;
 use serde_json::{Map, Value};
 
 use crate::fields::from_json;
-use crate::files::Companions;
-use crate::files::{excerpt, in_file, malformed, refused};
+use crate::files::{Companions, excerpt, in_file, malformed, refused};
 
 pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";

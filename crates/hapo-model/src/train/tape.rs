@@ -111,16 +111,6 @@ impl<D: Device> Tape<D> {
         Ok(needed + margin <= free)
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
-        let body = self.body.as_mut().ok_or_else(no_forward)?;
-        if body.gradient.is_none() {
-            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
-            let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
-            body.gradient = Some((gradient, d_low));
-        }
-        Ok(())
-    }
-
     fn reserve_head(
         &mut self,
         model: &Model<D>,
@@ -182,13 +172,17 @@ impl<D: Device> Tape<D> {
                 return Err(Refusal::bug(problem));
             }
         }
-        self.reserve_gradient(model)?;
+        let body = self.body.as_mut().ok_or_else(no_forward)?;
+        if body.gradient.is_none() {
+            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
+            let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
+            body.gradient = Some((gradient, d_low));
+        }
         gradients.reserve(&model.device)?;
         let prepared = self.prepared.take().ok_or_else(no_forward)?;
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
         model.device.enter(|| {
-            let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             model.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
             body.backward(model, &prepared, head, gradients);
