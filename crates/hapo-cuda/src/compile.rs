@@ -12,9 +12,8 @@ use hapo_kernels::DeviceError;
 use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
-use crate::launch::Result;
 use crate::libraries::{FOLDERS, Nvrtc, Program};
-use crate::sources::Source;
+use crate::{launch::Result, sources::Source};
 
 const CACHE: &str = "HAPO_KERNEL_CACHE";
 

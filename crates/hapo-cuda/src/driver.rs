@@ -11,16 +11,13 @@ use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::CudaDevice;
-use crate::images::Kernels;
 use crate::launch::{Launcher, Memory, Operation, Product, Result, THREADS};
 use crate::libraries::{CublasLt, lt};
-use crate::plan;
 use crate::products::{Products, Refused};
 use crate::repeats::{Hope, Now, Repeats, Sequence, captured};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
-use crate::trace::Trace;
+use crate::{device::CudaDevice, images::Kernels, plan, trace::Trace};
 
 /// Symbols of the driver that are looked for before anything is called.
 const SYMBOLS: &[&str] = &[

@@ -7,11 +7,9 @@
 //!
 //! Price: either makes a command slower; two events cost the host about two microseconds an operation.
 
-use std::collections::BTreeMap;
-use std::ffi::c_void;
-use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, ffi::c_void, fmt::Write};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::sys;

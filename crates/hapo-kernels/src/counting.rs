@@ -7,21 +7,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cpu::Form;
 use crate::device::{
     Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
     RmsNormGrad, Rotation,
 };
-use crate::device_caps::DeviceCaps;
-use crate::error::Result;
 use crate::memory_counter::{Counted, MemoryCounter};
-use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
     MomentsMut, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Held, Matrix, Numbers, Output, PairPlace, Placed};
+use crate::{cpu::Form, device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 /// A device that counts bytes as one with some caps would take them.
 #[derive(Clone, Debug)]

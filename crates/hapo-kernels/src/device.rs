@@ -9,15 +9,13 @@
 
 use std::fmt::Debug;
 
-use crate::device_caps::DeviceCaps;
-use crate::error::Result;
-use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Heads, Matrix, Numbers, Output, Paired, Placed};
+use crate::{device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 type Read<'a, D> = Span<'a, <D as Device>::Buf>;
 type Write<'a, D> = SpanMut<'a, <D as Device>::Buf>;

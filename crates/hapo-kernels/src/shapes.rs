@@ -2,8 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::number_format::NumberFormat;
-use crate::span::Span;
+use crate::{number_format::NumberFormat, span::Span};
 
 /// An item of a small integer table on the device, next to the buffers.
 pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}

@@ -1,14 +1,12 @@
 //! Weight matrices as operations are given them: how they are to be held, where their numbers go.
 
-use std::fmt::Debug;
-use std::ops::Range;
+use std::{fmt::Debug, ops::Range};
 
 use hapo_core::Refusal;
 
-use crate::error::Result;
-use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, MatShape};
 use crate::span::{Span, SpanMut};
+use crate::{error::Result, number_format::NumberFormat};
 
 /// The use of a matrix, from which the device chooses a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

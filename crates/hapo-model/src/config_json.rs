@@ -13,13 +13,12 @@ use hapo_core::{Refusal, expected};
 use hapo_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use crate::config::Config;
 pub use crate::config::check::MAX_PARAMETERS;
 use crate::config::decoder::{Decoder, Scaling};
-use crate::config::dtype::Dtype;
 use crate::families::{FAMILIES, Family, family_of};
 use crate::fields::{HfConfig, KINDS, from_json, keys, required, shown};
 use crate::files::{in_file, several};
+use crate::{config::Config, config::dtype::Dtype};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedConfig {

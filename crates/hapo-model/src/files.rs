@@ -1,11 +1,8 @@
 //! Files of a model folder: reading up to a limit, the checksums of a checkpoint (what is read of its files is what was
 //! written into them), and errors about bad ones.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::{collections::BTreeMap, fmt::Display, fs::File, path::Path};
 
 use hapo_core::{Refusal, expected, found_at, hex, if_there};
 use sha2::{Digest, Sha256};

@@ -8,10 +8,9 @@ use hapo_kernels::{
     NumberFormat, Numbers, RmsNormGrad,
 };
 
-use crate::batch::Prepared;
-use crate::config::Config;
 use crate::linear::{Backward, Input};
 use crate::model::{Model, times};
+use crate::{batch::Prepared, config::Config};
 
 /// Numbers per target in the statistics of the head.
 const STATS: usize = 6;

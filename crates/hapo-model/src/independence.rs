@@ -2,8 +2,7 @@
 
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Output};
 
-use crate::model::Model;
-use crate::param_layout::Projection;
+use crate::{model::Model, param_layout::Projection};
 use hapo_core::Refusal;
 
 /// Rows of the product that others are compared with, and of those.

@@ -12,9 +12,8 @@ use hapo_kernels::{
     PairPlace, Paired, Span, SpanMut,
 };
 
-use crate::gradients::Gradients;
-use crate::lora::LoraShape;
 use crate::param_layout::{Param, Range};
+use crate::{gradients::Gradients, lora::LoraShape};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 

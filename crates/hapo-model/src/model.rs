@@ -9,15 +9,12 @@ use hapo_kernels::{
     ReadRows, RmsNorm, Span, SpanMut,
 };
 
-use crate::config::Config;
 use crate::config::decoder::{Norms, QkNorm, angles};
-use crate::families;
-use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
-use crate::lora::LoraShape;
 use crate::param_layout::{
     EMBEDDING, HEAD, NORM, Param, ParamLayout, Projection, Range, unknown_tensor,
 };
+use crate::{config::Config, families, gradients::Gradients, lora::LoraShape};
 
 #[derive(Debug)]
 pub struct Model<D: Device> {

@@ -12,9 +12,6 @@ use crate::device::{
     Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
     RmsNormGrad, Rotation,
 };
-use crate::device_caps::DeviceCaps;
-use crate::draw::draw;
-use crate::error::Result;
 use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
@@ -22,6 +19,7 @@ use crate::shapes::{
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
+use crate::{device_caps::DeviceCaps, draw::draw, error::Result};
 
 type Read<'a> = Span<'a, CpuBuf>;
 type Write<'a> = SpanMut<'a, CpuBuf>;

@@ -4,8 +4,7 @@ use hapo_core::Refusal;
 
 use super::convert::{nearest, upper};
 use super::pool::{Cpu, Shared};
-use super::product::Form;
-use super::product::kernel::PANEL;
+use super::{product::Form, product::kernel::PANEL};
 use crate::lanes::{WIDTH, kernel};
 use crate::weight::{Published, ReadRows};
 

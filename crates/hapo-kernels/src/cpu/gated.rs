@@ -2,8 +2,7 @@
 
 use super::pool::{Cpu, Shared};
 use crate::lanes::{fma, kernel};
-use crate::row::exp_of;
-use crate::shapes::Activation;
+use crate::{row::exp_of, shapes::Activation};
 
 const BLOCK: usize = 16 * 1024;
 

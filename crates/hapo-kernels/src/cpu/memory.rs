@@ -1,8 +1,7 @@
 //! Memory that this process may still take: the least of the machine's, its control groups' and its own limit (`ulimit
 //! -v`).
 
-use std::fs::read_to_string;
-use std::path::Path;
+use std::{fs::read_to_string, path::Path};
 
 /// Bytes that are free for this process; `None` where the system does not say.
 pub(super) fn free_bytes() -> Option<u64> {

@@ -12,9 +12,7 @@ use hapo_core::Refusal;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
-use crate::isa::multiplies_bf16;
-use crate::memory_counter::MemoryCounter;
-use crate::number_format::Compute;
+use crate::{isa::multiplies_bf16, memory_counter::MemoryCounter, number_format::Compute};
 
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]

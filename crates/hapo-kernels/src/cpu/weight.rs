@@ -10,20 +10,15 @@ use std::ops::Range;
 
 use hapo_core::Refusal;
 
-use super::buffer::CpuBuf;
 use super::convert::{is_bf16, join, nearest, upper};
-use super::embedding;
-use super::fill::Filling;
 use super::norm::{squared_norm, squared_norm_split};
 use super::pool::{Cpu, Shared};
 use super::product::kernel::{PANEL, Right};
 use super::product::{Form, bf16, f32};
-use super::update::Parameter;
-use crate::device::Device;
-use crate::error::Result;
+use super::{buffer::CpuBuf, embedding, fill::Filling, update::Parameter};
 use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
-use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
+use crate::{device::Device, error::Result, span::Buffer};
 
 /// A matrix `[inputs, outputs]`.
 #[derive(Debug)]

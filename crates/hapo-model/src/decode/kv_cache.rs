@@ -14,8 +14,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use hapo_core::{Fault, Refusal};
 use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
-use crate::config::Config;
-use crate::model::Model;
+use crate::{config::Config, model::Model};
 
 use super::pages::{Pages, PromptPages};
 use super::workspace::Workspace;

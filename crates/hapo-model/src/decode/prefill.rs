@@ -7,8 +7,7 @@ use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, CacheAppend, Device, EmbeddingLayout, Numbers, SegmentRow};
 
 use crate::batch::{check_tokens, too_long};
-use crate::layer::AttentionArgs;
-use crate::model::Model;
+use crate::{layer::AttentionArgs, model::Model};
 
 use super::kv_cache::{KvCache, PromptSlot, cells};
 use super::pages::PromptPages;

@@ -12,8 +12,7 @@ use hapo_kernels::{
 };
 
 use crate::batch::{check_tokens, too_long};
-use crate::layer::AttentionArgs;
-use crate::model::Model;
+use crate::{layer::AttentionArgs, model::Model};
 
 use super::kv_cache::{KvCache, SeqSlot, StepRows};
 use super::workspace::{BlockRows, TokenRows, Workspace};

@@ -3,10 +3,8 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Buffer, BufferSize, Counting, Device, DeviceCaps, NumberFormat};
 
-use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
-use crate::linear::Input;
-use crate::model::Model;
+use crate::{config::Config, linear::Input, model::Model};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {

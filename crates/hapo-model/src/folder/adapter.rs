@@ -3,10 +3,8 @@
 //! A field that would change the computation is refused by name; so is a tensor that is missing, left over or of
 //! another shape. The price: of PEFT's many kinds, only plain `LoRA` on the layers' matrices.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, fs, io::Write};
 
 use hapo_core::{Refusal, expected, is_among};
 use hapo_kernels::Device;
@@ -18,18 +16,15 @@ use super::read::read_tokenizer_files;
 use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
 use super::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
-use crate::config::Config;
-use crate::config::dtype::Dtype;
 use crate::fields::{HfConfig, from_json, required, shown};
 use crate::files::{
     Checksums, Companions, MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused,
     require_finite,
 };
-use crate::lora::LoraShape;
-use crate::model::Model;
-use crate::param_layout::Projection;
-use crate::text::chat::chat_files;
-use crate::text::tokenizer::Tokenizer;
+use crate::{
+    config::Config, config::dtype::Dtype, lora::LoraShape, model::Model, param_layout::Projection,
+    text::chat::chat_files, text::tokenizer::Tokenizer,
+};
 
 const BASE: &str = "base_fingerprint";
 const BASE_FOLDER: &str = "base_folder";

@@ -6,9 +6,8 @@
 //!
 //! Price: for a GPU a thread holds a tensor in f32. On a CPU nothing is hashed.
 
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, Held, NumberFormat};
@@ -19,10 +18,8 @@ use super::read::{Fingerprint, ModelFolder, open, require_equal_head};
 use super::weight_file::Stored;
 use crate::config::{Config, TensorSpec};
 use crate::files::{Companions, require_finite};
-use crate::linear::TensorMut;
 use crate::model::{Model, fill as fill_tensor};
-use crate::param_layout::Param;
-use crate::text::tokenizer::Tokenizer;
+use crate::{linear::TensorMut, param_layout::Param, text::tokenizer::Tokenizer};
 
 #[derive(Debug)]
 pub struct LoadedModel<D: Device> {

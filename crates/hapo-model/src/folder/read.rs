@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::weight_file::{Stored, WeightFile};
 use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name};
-use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{
@@ -17,7 +16,7 @@ use crate::files::{
 };
 use crate::gguf::{self, Gguf};
 use crate::param_layout::{EMBEDDING, HEAD};
-use crate::text::chat;
+use crate::{config::dtype::Dtype, text::chat};
 
 /// A folder whose configuration and headers have been checked against each other.
 #[derive(Debug)]

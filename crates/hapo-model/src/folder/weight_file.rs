@@ -1,10 +1,8 @@
 //! One file of weights, safetensors or GGUF: its header, checked, and the numbers of its tensors.
 
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs::File, ops::Range};
 
 use hapo_core::{Refusal, UniqueFields, hex};
 use hapo_kernels::nearest_bf16;
@@ -12,12 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::config::Config;
-use crate::config::dtype::Dtype;
 use crate::files::{
     DIFFERS, RELOAD, broken, checksum_of, excerpt, io, malformed, read_exact_at, refused,
 };
 use crate::gguf::{Change, Encoding, Entry, Gguf};
+use crate::{config::Config, config::dtype::Dtype};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;

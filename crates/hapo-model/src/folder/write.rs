@@ -1,26 +1,20 @@
 //! A model folder, written.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::read::read_config;
-use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name, read::read_config};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
-use crate::config_json;
-use crate::families::family_of;
 use crate::files::{
     Checksums, excerpt, in_file, io as io_error, is_there, malformed, refused, require_finite,
 };
-use crate::gguf;
-use crate::text::chat;
+use crate::{config_json, families::family_of, gguf, text::chat};
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;

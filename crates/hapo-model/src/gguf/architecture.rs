@@ -3,14 +3,12 @@
 use hapo_core::{Refusal, is_among};
 use serde_json::{Map, Value as Json, json};
 
-use super::file::Gguf;
-use super::{Change, Encoding};
-use crate::config::Config;
+use super::{Change, Encoding, file::Gguf};
 use crate::config::decoder::{Llama3Scaling, Norms, Scaling, stretched};
-use crate::config::dtype::Dtype;
-use crate::config_json::rope_scaling;
-use crate::families::FAMILIES;
-use crate::fields::KINDS;
+use crate::{
+    config::Config, config::dtype::Dtype, config_json::rope_scaling, families::FAMILIES,
+    fields::KINDS,
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Architecture {

@@ -1,8 +1,7 @@
 //! The conversation settings of a model's folder: its chat template, as text, and the names of its special tokens.
 //! Rendering is another crate's business.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use hapo_core::Refusal;
 use serde_json::{Map, Value};

@@ -10,14 +10,11 @@ use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{PackedBatch, Prepared, prepare};
-use crate::config::Config;
-use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
 use crate::layer::{
     AttentionArgs, BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch,
 };
-use crate::linear::Backward;
-use crate::model::Model;
+use crate::{config::Config, gradients::Gradients, linear::Backward, model::Model};
 
 /// Which activations a forward pass saves for the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

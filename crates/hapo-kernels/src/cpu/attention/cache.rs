@@ -7,15 +7,14 @@
 //! a page at a time, into memory that stays close to the CPU.
 
 use super::{parts, softmax_row, with_scratch};
-use crate::cpu::buffer::LINE;
 use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::{Cpu, Shared};
-use crate::cpu::product::kernel::CHAIN;
 use crate::device::{AttentionDecode, CacheAppend};
 use crate::lanes::{Lanes, WIDTH, fma, kernel};
-use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
-use crate::span::Span;
+use crate::{
+    cpu::buffer::LINE, cpu::product::kernel::CHAIN, number_format::NumberFormat, span::Span,
+};
 
 /// Query heads a kernel walks through together.
 const HEADS: usize = 8;

@@ -6,9 +6,8 @@ pub(super) mod prompt;
 use std::cell::RefCell;
 
 use crate::cpu::buffer::{CpuBuf, LINE};
-use crate::lanes::kernel;
 use crate::row::{LANES, exp_of, max, reduce};
-use crate::span::Buffer;
+use crate::{lanes::kernel, span::Buffer};
 
 kernel! {
     /// Scores become exponentials relative to the largest; returns it and their sum.

@@ -6,9 +6,8 @@ pub(super) mod kernel;
 mod pack;
 mod tile;
 
-use crate::device_caps::DeviceCaps;
 use crate::number_format::{Compute, NumberFormat};
-use crate::weight::Held;
+use crate::{device_caps::DeviceCaps, weight::Held};
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
