@@ -5,14 +5,14 @@
 //! computed from them once and stay next to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hapo_kernels::{
     AttentionShape, Buffer, BufferSize, Compute, DeviceError, NumberFormat, SegmentRow, Span,
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS, lock};
 use crate::plan::{self, AttentionPlan, TooLarge};
 
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn fault(&self) -> MutexGuard<'_, Option<DeviceError>> {
-        self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.fault)
     }
 
     /// Runs an operation unless one before it failed, and keeps its failure.
@@ -337,7 +337,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// Runs `work` with scratch memory of at least `bytes`, alone.
     pub(crate) fn with_scratch(&self, bytes: usize, work: impl FnOnce(u64) -> Done) -> Done {
-        let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = lock(&self.inner.scratch);
         work(scratch.at_least(bytes, &self.inner.launcher)?)
     }
 
@@ -348,7 +348,7 @@ impl<L: Launcher> CudaDevice<L> {
         which: Derived,
         make: impl FnOnce(&[T]) -> (Vec<u32>, usize),
     ) -> Result<Arc<Uploaded<L>>> {
-        let mut all = table.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&table.derived);
         if let Some((_, it)) = all.iter().find(|it| it.0 == which) {
             return Ok(Arc::clone(it));
         }
@@ -365,7 +365,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// Address of numbers in bf16 that a product after this one reads too.
     fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64> {
-        let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rounded = lock(&self.inner.rounded);
         let of = (at(x), x.len, x.buf.state.load(Ordering::Relaxed));
         let bytes = x.len * size_of::<u16>();
         let known = rounded.of.take() == Some(of);

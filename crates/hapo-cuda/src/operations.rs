@@ -15,7 +15,7 @@ use crate::device::{
     shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
-use crate::plan::{self, Rows};
+use crate::plan;
 use crate::weight::CudaWeight;
 
 type Read<'a, L> = Span<'a, CudaBuf<L>>;
@@ -231,11 +231,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
             to(&it)
         });
         self.run(|| {
-            let layout = Rows::of(width);
-            let kernels = match layout {
-                Rows::Warp => ["rms_norm_narrow", "rms_norm_narrow_bf16"],
-                Rows::Block => ["rms_norm_wide", "rms_norm_wide_bf16"],
-            };
+            let narrow = ["rms_norm_narrow", "rms_norm_narrow_bf16"];
+            let wide = ["rms_norm_wide", "rms_norm_wide_bf16"];
+            let (kernels, blocks) = plan::norm_rows(width, rows, [narrow, wide]);
             let kernel = of_format(y.buf.format, kernels);
             let args = [
                 self.word("rows", rows)?,
@@ -248,8 +246,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 to(&inverse_rms),
                 residual,
             ];
-            let grid = self.grid(layout.blocks(rows), 1, 1)?;
-            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+            self.launch(kernel, self.grid(blocks, 1, 1)?, plan::reduction_bytes(4), &args)
         });
     }
 
@@ -266,11 +263,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let format = shared_format([dy.buf, &*dx.buf]);
             let numbers = (format, [at(dy), at(x), at(inverse_rms)]);
             self.column_sums(rows, width, numbers, to(&dw))?;
-            let layout = Rows::of(width);
-            let kernels = match layout {
-                Rows::Warp => ["rms_norm_grad_narrow", "rms_norm_grad_narrow_bf16"],
-                Rows::Block => ["rms_norm_grad_wide", "rms_norm_grad_wide_bf16"],
-            };
+            let narrow = ["rms_norm_grad_narrow", "rms_norm_grad_narrow_bf16"];
+            let wide = ["rms_norm_grad_wide", "rms_norm_grad_wide_bf16"];
+            let (kernels, blocks) = plan::norm_rows(width, rows, [narrow, wide]);
             let kernel = of_format(format, kernels);
             let args = [
                 self.word("rows", rows)?,
@@ -282,8 +277,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(dy),
                 to(&dx),
             ];
-            let grid = self.grid(layout.blocks(rows), 1, 1)?;
-            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+            self.launch(kernel, self.grid(blocks, 1, 1)?, plan::reduction_bytes(4), &args)
         });
     }
 

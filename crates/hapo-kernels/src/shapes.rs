@@ -271,7 +271,8 @@ impl AdamW {
 
 /// The numbers of one `AdamW` step as every element uses them: with g the scaled gradient,
 /// m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← decay·p − rate·m / (correction·√v + ε).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
 pub struct AdamWFactors {
     /// Factor of the gradient.
     pub gradient: f32,
