@@ -169,9 +169,9 @@ impl<D: Device> KvCache<D> {
         for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
             let n = model.device.caps().decoded_rows(cells.len());
             let all = model.config.layers * n * shape.kv_dim();
-            let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
+            let [_, k, v] = &work.saved.qkv;
             let cells = model.device.table(&padded(cells, n, NO_CELL));
-            let (kv, cache) = ([k, v], &mut self.buf);
+            let (kv, cache) = ([k.first(all), v.first(all)], &mut self.buf);
             model.device.cache_append(CacheAppend { shape, first, cells: &cells, kv, cache });
         }
     }
