@@ -293,8 +293,7 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
-    /// Runs a kernel over `n` elements of several ranges in the rows of the last, four at a time if all rows are aligned
-    /// for it.
+    /// Runs a kernel over `n` elements of ranges in the rows of the last, four at a time if all rows are aligned.
     pub(crate) fn over_fours<const N: usize>(
         &self,
         kernel: &'static str,
@@ -377,8 +376,7 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(address)
     }
 
-    /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
-    /// already.
+    /// A product whose factors are rounded for it where products are of bf16 factors and they are not in bf16 already.
     pub(crate) fn product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         let Product { m, n, k, add, .. } = product;
         if m == 0 || n == 0 {

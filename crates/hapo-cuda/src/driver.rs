@@ -49,8 +49,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// Opens GPU `ordinal` and compiles its kernels unless they are cached.
 ///
 /// # Errors
-/// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
-/// do.
+/// No driver, NVRTC or cuBLASLt, no such GPU, one older than Ampere, a driver that fails; each error says what to do.
 pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
@@ -111,8 +110,7 @@ impl Drop for Open {
         if self.context.bind_to_thread().is_err() {
             return;
         }
-        // SAFETY: nothing else holds these handles any more, and the stream is drained first. There is
-        // no caller left to report a failure to.
+        // SAFETY: nothing else holds these handles, and the stream is drained first. Nobody is left to report to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
             if let Some(trace) = &self.trace {

@@ -1,7 +1,6 @@
 //! A weight matrix on a GPU: in f32, in bf16, or in bf16 with tails that make up the f32.
 //!
-//! All forms have the order of the f32, so an update walks all buffers alike. Products on the tensor cores read the
-//! bf16 numbers.
+//! All forms have the order of the f32, so an update walks them alike. Tensor cores read the bf16 numbers.
 
 use hapo_core::RngStream;
 use hapo_kernels::{

@@ -71,8 +71,7 @@ impl Matrix<Counting> for CountedWeight {
         Ok(device.counted(self.shape, self.form.copied()))
     }
 
-    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
-    // f32 lies elsewhere.
+    // On a GPU B's numbers lie below the matrix, beside zeros for its neighbour's pair; the rest of f32 lies elsewhere.
     fn pair(&mut self, device: &Counting, shape: [usize; 2], place: PairPlace) -> Result<Self> {
         if device.caps.is_cpu() {
             return Self::zeros(device, shape, Held::Pair);

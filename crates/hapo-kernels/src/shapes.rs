@@ -88,8 +88,7 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// True if attention can run on a GPU's tensor cores with bf16 products: rows are multiples of 16 bytes, and heads
-    /// at most 128 wide.
+    /// True if a GPU's tensor cores can run attention in bf16: rows of whole 16 bytes, and heads at most 128 wide.
     pub fn fits_tensor_cores(&self) -> bool {
         self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
     }
@@ -126,8 +125,7 @@ pub struct SegmentRow {
     pub prefix_group: u32,
 }
 
-/// Tokens of a page of the key/value cache: one block of the CPU's kernel if up to four query heads share a key, and
-/// two warps of a GPU.
+/// Tokens of a page of the cache: a block of the CPU's kernel for up to four query heads a key, two warps of a GPU.
 pub const PAGE: usize = 64;
 
 /// In place of a cell: a GPU leaves out the key and the value. A CPU is given none.
@@ -149,8 +147,7 @@ pub struct CacheLayer {
 
 /// The tokens that one decoded row attends to: a shared prompt, then its own.
 ///
-/// Its pages start at `first_page` in a table of pages: the prompt's, then its own; the last page of each may be partly
-/// filled.
+/// Its pages start at `first_page` in a table: the prompt's, then its own; the last page of each may be partly filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct CacheRow {

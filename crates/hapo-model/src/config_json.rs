@@ -158,8 +158,7 @@ fn declared_dtype(fields: &mut HfConfig) -> Result<Option<Dtype>, Refusal> {
     Ok(declared)
 }
 
-/// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
-/// transformers 4, keys sorted, with a final newline.
+/// `config.json` of weights that are stored as `dtype`, as transformers 4 has it, keys sorted, with a final newline.
 pub fn render(config: &Config, dtype: Dtype) -> String {
     let family = family_of(config).expect("a configuration names a family of the table");
     let (activation_key, activation) = match config.decoder.activation {
@@ -260,8 +259,7 @@ pub(crate) fn rope_scaling(scaling: &Scaling) -> Value {
     fields
 }
 
-/// `generation_config.json`: the special tokens, and the other fields of the one that the model came with, its sampling
-/// defaults among them.
+/// `generation_config.json`: the special tokens, and the other fields (sampling defaults) of the model's own.
 pub fn render_generation(config: &Config, kept: Option<&[u8]>) -> Result<String, Refusal> {
     let all = [
         ("bos_token_id", json!(config.bos)),

@@ -289,8 +289,7 @@ fn exaone4(fields: &mut HfConfig) -> Result<Decoder, Refusal> {
     Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Head), layers, ..plain })
 }
 
-/// Checks that a model of this configuration, with this adapter, runs on a device of these caps: before memory is
-/// taken.
+/// Checks, before memory is taken, that a model with this adapter runs on a device of these caps.
 pub fn check_run(
     config: &Config,
     caps: DeviceCaps,

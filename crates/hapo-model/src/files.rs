@@ -1,5 +1,4 @@
-//! Files of a model folder: reading up to a limit, the checksums of a checkpoint (what is read of its files is what was
-//! written into them), and errors about bad ones.
+//! Files of a model folder: reading up to a limit, the checksums of what was written, and errors about bad ones.
 
 use std::io::{ErrorKind, Read};
 use std::{collections::BTreeMap, fmt::Display, fs::File, path::Path};

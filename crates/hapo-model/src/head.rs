@@ -53,8 +53,7 @@ pub(crate) struct Head<D: Device> {
 }
 
 impl<D: Device> Head<D> {
-    /// Buffers for `rows` rows with `targets` targets and at most `chunk` rows of logits at once; reuses `old` if it is
-    /// large enough.
+    /// Buffers for `rows` rows, `targets` targets and up to `chunk` rows of logits at once; `old` if large enough.
     pub(crate) fn reserve(
         old: Option<Self>,
         model: &Model<D>,

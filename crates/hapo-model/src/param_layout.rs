@@ -95,8 +95,7 @@ impl ParamLayout {
         (self.len * size_of::<f32>()) as u64
     }
 
-    /// The parts of tensors in `offset..offset + len`: the tensor's number, the first element within it, and where
-    /// the part lies in the range.
+    /// The parts of tensors in `offset..offset + len`: the tensor's number, its first element, the place in the range.
     pub(crate) fn parts(
         &self,
         offset: usize,

@@ -55,8 +55,7 @@ impl CpuBuf {
     }
 }
 
-/// A product walks down columns of a matrix, a page per step: with 2 MiB pages it does not wait for
-/// addresses. Only advice; nothing depends on it.
+/// A product walks down columns, a page per step: with 2 MiB pages it does not wait for addresses. Only advice.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(data: &[f32]) {
     const HUGE: usize = 2 << 20;

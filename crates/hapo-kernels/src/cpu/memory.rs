@@ -1,5 +1,4 @@
-//! Memory that this process may still take: the least of the machine's, its control groups' and its own limit (`ulimit
-//! -v`).
+//! Memory that this process may still take: the least of the machine's, its control groups' and its `ulimit -v`.
 
 use std::{fs::read_to_string, path::Path};
 

@@ -168,8 +168,7 @@ impl<'a, T> Shared<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(offset), len) }
     }
 
-    /// A pointer to element `offset`, for a product that writes a tile of `rows` rows `stride` apart,
-    /// each `width` long.
+    /// A pointer to element `offset`, for a product that writes `rows` rows of `width` elements, `stride` apart.
     pub(super) fn tile(&self, offset: usize, rows: usize, stride: usize, width: usize) -> *mut T {
         assert!(
             rows == 0 || offset + (rows - 1) * stride + width <= self.len,

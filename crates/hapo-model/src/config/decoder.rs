@@ -166,8 +166,7 @@ pub struct Llama3Scaling {
     pub original_max_positions: usize,
 }
 
-/// `rope_type = "yarn"` (<https://arxiv.org/abs/2309.00071>): the same by a ramp over the pairs of a head, and a factor
-/// on q and k.
+/// `rope_type = "yarn"` (<https://arxiv.org/abs/2309.00071>): the same by a ramp over a head, and a factor on q and k.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct YarnScaling {
     pub factor: f64,
@@ -190,8 +189,7 @@ pub struct LongScaling {
     pub original_max_positions: usize,
 }
 
-/// `[positions, rotated]`: cosines, then sines, of half the numbers each, rounded to f32 where the published
-/// implementations round them.
+/// `[positions, rotated]`: cosines, then sines, of half the numbers each, rounded to f32 where published code rounds.
 pub(crate) fn angles(config: &Config, rope: &Rope, positions: usize) -> Vec<f32> {
     let (frequencies, factor) = frequencies(config, rope, positions);
     let mut table = Vec::with_capacity(positions * 2 * frequencies.len());

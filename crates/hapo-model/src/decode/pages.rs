@@ -48,8 +48,7 @@ impl Pages {
         Some(page)
     }
 
-    /// Pages for the tokens of a prompt; `None`, and nothing is taken, where too few are free. With `share` the next
-    /// prompt may have its full pages as well.
+    /// Pages for the tokens of a prompt, or none if too few are free. With `share` others may have its full pages.
     pub(crate) fn take_for(&mut self, tokens: &[u32], share: bool) -> Option<PromptPages> {
         let mut pages = self.begins_alike(tokens);
         let written = pages.len() * PAGE;

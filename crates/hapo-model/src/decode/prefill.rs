@@ -61,8 +61,7 @@ impl<D: Device> KvCache<D> {
         Ok(PartialPrompt { tokens: tokens.to_vec(), read: 0, pages, held })
     }
 
-    /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is complete.
-    /// The pieces change no bits.
+    /// Reads at most `most` more tokens; the slot and the last logits once all are read. The pieces change no bits.
     pub fn continue_prefill(
         &mut self,
         model: &Model<D>,

@@ -88,8 +88,7 @@ impl<D: Device> KvCache<D> {
         Ok(next)
     }
 
-    /// Draws tokens of ids below `usable` from downloaded logits of one row on the device, whose arithmetic is that of
-    /// [`KvCache::decode_next`].
+    /// Draws tokens of ids below `usable` from a row of downloaded logits by the arithmetic of [`KvCache::decode_next`].
     pub fn draw(
         &mut self,
         model: &Model<D>,
@@ -108,8 +107,7 @@ impl<D: Device> KvCache<D> {
         Ok(drawn)
     }
 
-    /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
-    /// there were.
+    /// Feeds at most `most` tokens to a sequence that was given them before and lost its pages; how many there were.
     pub fn reread(
         &mut self,
         model: &Model<D>,

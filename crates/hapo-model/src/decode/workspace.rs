@@ -15,8 +15,7 @@ pub struct GenerationRows {
     pub prompts: usize,
 }
 
-/// Bytes of the activations and logits of generation, without the cache, on a device of these caps; `rank` is the
-/// adapter's, or 0.
+/// Bytes of generation's activations and logits, without the cache, on such a device; `rank` is an adapter's or 0.
 pub fn generation_bytes(
     caps: DeviceCaps,
     config: &Config,

@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 use super::shown;
 use crate::files::{excerpt, several};
 
-/// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of
-/// generation, initialisation, and marks of common tools.
+/// Keys that leave the arithmetic alone: bookkeeping of transformers, generation, initialisation, marks of tools.
 const HARMLESS: &str = "attn_implementation bad_words_ids begin_suppress_tokens bf16 chunk_size_feed_forward \
      classifier_dropout cls_token_id cross_attention_hidden_size datasets decoder_start_token_id \
      diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size end_token_id \

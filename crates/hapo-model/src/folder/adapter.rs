@@ -149,8 +149,7 @@ impl AdapterFolder {
         self.file.metadata.get(BASE_FOLDER).map(String::as_str)
     }
 
-    /// Checks the folder against its model: every tensor is there, with the expected shape, and no other. `fingerprint`
-    /// is that of the model's weights.
+    /// Checks that all tensors for a model are there, with their shapes, and no other; `fingerprint` is the model's.
     pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Refusal> {
         let refuse = |tensor: &str, expected: &str, got: &str| {
             refused(&self.file.path, excerpt(tensor), expected, excerpt(got))

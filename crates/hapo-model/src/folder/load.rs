@@ -198,8 +198,7 @@ fn hash_of(values: &[f32]) -> [u8; 32] {
 }
 
 impl<D: Device> Model<D> {
-    /// The hash that a folder's weights have when they are read onto a GPU, of those that the model has now; an adapter's
-    /// numbers follow.
+    /// The hash of the model's weights as if they were read onto a GPU from a folder; an adapter's numbers follow.
     pub fn published_hash(&self) -> String {
         let mut hash = Sha256::new();
         for param in self.layout().params() {

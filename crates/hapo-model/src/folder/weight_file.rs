@@ -27,8 +27,7 @@ pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     file: File,
     length: usize,
-    /// Of each block when the file was compared with its checksum; empty where it has none. Whatever is read later is the
-    /// same.
+    /// Of each block when the file was compared with its checksum, for all later reads; empty where it has none.
     blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
     pub(super) metadata: BTreeMap<String, String>,

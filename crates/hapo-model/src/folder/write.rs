@@ -186,8 +186,7 @@ fn whole(
     }
 }
 
-/// Cuts the tensors into files of at most `shard_bytes`, in order; within a file they are sorted by
-/// name, as the published ones are.
+/// Cuts the tensors into files of at most `shard_bytes`, in order; in a file they are sorted by name, as published.
 fn plan_shards(specs: Vec<TensorSpec>, layout: &Layout<'_>) -> Vec<Vec<TensorSpec>> {
     let mut shards: Vec<Vec<TensorSpec>> = vec![Vec::new()];
     let mut bytes = 0_u64;
@@ -235,8 +234,7 @@ pub(super) fn write_weights(
     })
 }
 
-/// The header as the `safetensors` package writes it: metadata first, then tensors in the order of
-/// their bytes, spaces up to a multiple of 8.
+/// The header as the package `safetensors` has it: metadata, tensors in the order of their bytes, padded to 8 bytes.
 fn header_bytes(specs: &[TensorSpec], dtype: Dtype, notes: &[(&str, &str)]) -> Vec<u8> {
     let mut metadata = BTreeMap::from([("format", "pt")]);
     metadata.extend(notes.iter().copied());

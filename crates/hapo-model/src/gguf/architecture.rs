@@ -92,8 +92,7 @@ impl Architecture {
         }
     }
 
-    /// The fields of `config.json`. A key that is not known stays under its own name, and is judged as an unknown field
-    /// is.
+    /// The fields of `config.json`. An unknown key stays under its own name, and is judged as an unknown field is.
     pub(super) fn fields(self, gguf: &Gguf) -> Result<Json, Refusal> {
         if gguf.keys.get("split.count").and_then(Json::as_u64) > Some(1) {
             let hint = "put the parts together with llama-gguf-split --merge";

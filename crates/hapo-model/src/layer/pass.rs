@@ -4,8 +4,8 @@
 //! those of the published weights (`q_proj`, `down_proj`) and of the values between the blocks: `resid_mid` is the
 //! input plus the attention block's output.
 //!
-//! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
-//! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
+//! Price: gradients are written by hand, and they overwrite saved activations that nothing reads again (`gate`, `up`,
+//! and `q`, `k` where their heads are normalised).
 
 use hapo_kernels::{
     Accumulate, AttentionGrad, AttentionShape, Buffer, Device, Heads, NumberFormat, RmsNorm,
@@ -76,8 +76,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         }
     }
 
-    /// From the layer's input to its output. `attend` differs between packed and decoded rows; `scratch` is
-    /// overwritten.
+    /// From a layer's input to its output. `attend` differs between packed and decoded rows; `scratch` is overwritten.
     pub(crate) fn forward(
         &self,
         x: &D::Buf,
@@ -181,8 +180,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.device.rms_norm(RmsNorm { eps, offset, x, w, y, inverse_rms, residual });
     }
 
-    /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads where there is
-    /// one, rotary embedding.
+    /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads if any, rotation.
     fn qkv(&self, x: &D::Buf, saved: &mut LayerActivations<D>, scratch: &mut Scratch<D>) {
         let (p, c, rows) = (self.layer, self.config, self.rows);
         let Scratch { low, heads, .. } = scratch;
@@ -384,8 +382,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.enter_grad(before.as_ref(), &saved.resid_mid, &saved.mlp_norm_inverse, d, pass);
     }
 
-    /// Gradient of [`LayerPass::leave`]: from that of the residual stream to that of the product, in another buffer where
-    /// they differ.
+    /// Gradient of [`LayerPass::leave`]: the product's from the residual stream's, in another buffer where they differ.
     fn leave_grad<'b>(
         &self,
         norm: Option<(&Vector<D>, &NormInput<D>)>,

@@ -79,8 +79,7 @@ pub(crate) struct NormInput<D: Device> {
 }
 
 impl<D: Device> LayerActivations<D> {
-    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else; `rank` is an adapter's, or
-    /// 0.
+    /// Buffers for keys and values of `kv_layers` layers, and for one layer of all else; `rank` is an adapter's or 0.
     pub(crate) fn new(
         device: &D,
         config: &Config,

@@ -1,5 +1,4 @@
-//! The conversation settings of a model's folder: its chat template, as text, and the names of its special tokens.
-//! Rendering is another crate's business.
+//! The conversation settings of a model's folder: its chat template, rendered elsewhere, and its special tokens' names.
 
 use std::{collections::BTreeMap, path::Path};
 

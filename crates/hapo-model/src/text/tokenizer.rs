@@ -129,8 +129,7 @@ impl Tokenizer {
         Err(refused(&self.file, "vocab", expected, got).hint(RETAKE))
     }
 
-    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on are padding without
-    /// text.
+    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on have no text.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
