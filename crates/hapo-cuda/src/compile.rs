@@ -35,8 +35,9 @@ pub enum Form {
 
 #[derive(Clone)]
 pub struct Compiler {
-    nvrtc: Arc<Nvrtc>,
-    version: (i32, i32),
+    pub(crate) nvrtc: Arc<Nvrtc>,
+    /// Major and minor, of NVRTC.
+    pub version: (i32, i32),
     /// How it is called in messages.
     device: String,
 }
@@ -57,14 +58,6 @@ impl Compiler {
 
     pub(crate) fn failed(&self, problem: &str) -> DeviceError {
         failed(&self.device, problem)
-    }
-
-    pub fn version(&self) -> (i32, i32) {
-        self.version
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.nvrtc.path
     }
 
     /// Loads a file of kernels: the image that was kept, a new one where that is not there or `load` refuses it, and

@@ -461,13 +461,9 @@ impl<L: Launcher> CudaDevice<L> {
             return Ok(plan.expect("the format of this shape's attention"));
         }
         AttentionPlan::of(shape.head_dim).ok_or_else(|| {
-            let problem =
-                format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
-            DeviceError::gpu(
-                &self.inner.launcher.name(),
-                problem,
-                "compute on the CPU for this model",
-            )
+            let (n, hint) = (shape.head_dim, "compute on the CPU for this model");
+            let problem = format!("heads of {n} columns, the kernels take at most 256");
+            DeviceError::gpu(&self.inner.launcher.name(), problem, hint)
         })
     }
 

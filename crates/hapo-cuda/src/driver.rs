@@ -358,9 +358,7 @@ impl Driver {
         if kept > KEPT_TABLE {
             return self.room(bytes);
         }
-        let mut tables = lock(&self.open.tables);
-        let unused = tables.get_mut(&kept).and_then(BTreeSet::pop_first);
-        drop(tables);
+        let unused = lock(&self.open.tables).get_mut(&kept).and_then(BTreeSet::pop_first);
         let mut memory = match unused {
             Some(address) => CudaMemory { address, kept: None, driver: self.clone() },
             None => self.room(kept)?,

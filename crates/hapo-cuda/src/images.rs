@@ -60,8 +60,8 @@ impl Kernels {
         match &self.compiler {
             None => "kernels that ship".to_owned(),
             Some(it) => {
-                let (major, minor) = it.version();
-                format!("NVRTC {major}.{minor} at {}", it.path().display())
+                let (major, minor) = it.version;
+                format!("NVRTC {major}.{minor} at {}", it.nvrtc.path.display())
             }
         }
     }

@@ -124,8 +124,14 @@ pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    #[expect(clippy::wildcard_imports, reason = "instructions have names of their own")]
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{
+        __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_and_si256,
+        _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps,
+        _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps,
+        _mm512_and_si512, _mm512_castsi512_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+        _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32,
+        _mm512_storeu_ps,
+    };
 
     use super::{Lanes, WIDTH};
 
@@ -247,8 +253,10 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    #[expect(clippy::wildcard_imports, reason = "instructions have names of their own")]
-    use std::arch::aarch64::*;
+    use std::arch::aarch64::{
+        float32x4_t, vaddq_f32, vandq_u32, vdupq_n_f32, vdupq_n_u32, vfmaq_f32, vld1q_f32,
+        vld1q_u32, vmulq_f32, vreinterpretq_f32_u32, vshlq_n_u32, vst1q_f32,
+    };
 
     use super::{Lanes, WIDTH};
 

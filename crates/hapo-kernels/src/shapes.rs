@@ -110,7 +110,7 @@ impl AttentionShape {
 ///
 /// Segments of one prefix group (a prefix and those that read it) are adjacent in their table, the prefix
 /// first: gradients of the prefix are summed in table order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct SegmentRow {
     /// First packed row.

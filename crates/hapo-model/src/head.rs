@@ -135,12 +135,8 @@ impl<D: Device> Head<D> {
             dx: self.dx.first_mut(rows * hidden),
             dw: pass.gradients.of_norm(device, model.norm.place),
         });
-        device.scatter_rows(
-            hidden,
-            &batch.head_rows,
-            self.dx.first(rows * hidden),
-            d_hidden_states.first_mut(batch.rows * hidden),
-        );
+        let to = d_hidden_states.first_mut(batch.rows * hidden);
+        device.scatter_rows(hidden, &batch.head_rows, self.dx.first(rows * hidden), to);
     }
 
     /// Gradients of the normalised rows and of the head's matrix, chunk by chunk.

@@ -68,15 +68,8 @@ pub(super) fn rms_norm_grad(cpu: &Cpu, it: RmsNormGrad<Cpu>) {
         // SAFETY: blocks of rows are disjoint.
         let dx = unsafe { dx.part(first * width, n * width) };
         let mut part = vec![0.0; width];
-        norm_rows_grad(
-            &x[range.clone()],
-            w,
-            &inverse_rms[first..first + n],
-            &dy[range],
-            add,
-            dx,
-            &mut part,
-        );
+        let (x, dy, inverse) = (&x[range.clone()], &dy[range], &inverse_rms[first..first + n]);
+        norm_rows_grad(x, w, inverse, dy, add, dx, &mut part);
         part
     });
     add_in_order(&parts, dw);

@@ -114,13 +114,9 @@ impl<D: Device> KvCache<D> {
         let held = &mut prompt.held;
         let positions: Vec<u32> = (done as u32..end as u32).collect();
         let tokens = TokenRows::new(device, &prompt.tokens[done..end], &positions);
-        let segment = device.table(&[SegmentRow {
-            start: done as u32,
-            len: rows as u32,
-            prefix_start: 0,
-            prefix_len: done as u32,
-            prefix_group: 0,
-        }]);
+        let (start, n) = (done as u32, rows as u32);
+        let segment = SegmentRow { start, len: n, prefix_len: start, ..SegmentRow::default() };
+        let segment = device.table(&[segment]);
         // Another prompt wrote the pages before this.
         let from = done.max(prompt.pages.written).min(end);
         let to = device.table(&cells(&prompt.pages.pages, from..end));
@@ -157,19 +153,14 @@ impl<D: Device> KvCache<D> {
         head_rows: usize,
     ) -> Result<Workspace<D>, Refusal> {
         self.expect_format(model.kv_format());
+        let rank = model.rank();
         match self.prefill.take() {
-            Some(work)
-                if work.rank == model.rank()
-                    && work.rows >= rows
-                    && work.head_rows >= head_rows =>
-            {
-                Ok(work)
-            }
+            Some(it) if it.rank == rank && it.rows >= rows && it.head_rows >= head_rows => Ok(it),
             old => {
                 let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
                 let (rows, head_rows) = (rows.max(r), head_rows.max(h));
                 let of = BlockRows { rows, head_rows, kv_layers: 1 };
-                Workspace::new(&model.device, &model.config, model.rank(), of)
+                Workspace::new(&model.device, &model.config, rank, of)
             }
         }
     }
@@ -236,14 +227,10 @@ impl<D: Device> KvCache<D> {
         let rows = tokens.len();
         let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
         for (i, prompt) in prompts.iter().enumerate() {
-            segments.push(SegmentRow {
-                start: positions.len() as u32,
-                len: prompt.len() as u32,
-                prefix_start: 0,
-                prefix_len: 0,
-                prefix_group: i as u32,
-            });
-            positions.extend(0..prompt.len() as u32);
+            let (start, len) = (positions.len() as u32, prompt.len() as u32);
+            let prefix_group = i as u32;
+            segments.push(SegmentRow { start, len, prefix_group, ..SegmentRow::default() });
+            positions.extend(0..len);
             last_rows.push(positions.len() as u32 - 1);
         }
         let mut work = self.prefill_workspace(model, rows, prompts.len())?;

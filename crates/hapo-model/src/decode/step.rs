@@ -88,7 +88,7 @@ impl<D: Device> KvCache<D> {
         Ok(next)
     }
 
-    /// Draws tokens of ids below `usable` from a row of downloaded logits by the arithmetic of [`KvCache::decode_next`].
+    /// Draws tokens of ids below `usable` from a row of given logits by the arithmetic of [`KvCache::decode_next`].
     pub fn draw(
         &mut self,
         model: &Model<D>,

@@ -88,7 +88,8 @@ pub(crate) fn left(
             let hint = "set the dropout to 0.0; the decoder trains without dropout";
             expected("0.0").hint(hint)
         } else if is_among(EXPERTS, key) {
-            if is_none(value) {
+            let is_empty = value.as_array().is_some_and(Vec::is_empty);
+            if is_empty || value.as_f64() == Some(0.0) || *value == Value::Bool(false) {
                 continue;
             }
             expected("a dense model, without experts")
@@ -119,12 +120,6 @@ fn is_equal(json: &str, value: &Value) -> bool {
         (Some(wanted), Some(got)) => wanted == got,
         _ => wanted == *value,
     }
-}
-
-fn is_none(value: &Value) -> bool {
-    value.as_f64() == Some(0.0)
-        || *value == Value::Bool(false)
-        || value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn speaks_of_the_decoder(key: &str) -> bool {

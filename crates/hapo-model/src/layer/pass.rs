@@ -230,12 +230,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (p, c, q_dim) = (self.layer, self.config, self.shape.q_dim());
         let [before, after] = &p.attn_norms;
         let output = saved.blocks.as_ref().map(|[attention, _]| attention);
-        let dy = self.leave_grad(
-            after.as_ref().zip(output),
-            [&mut d.resid, &mut d.norm],
-            d.block.as_mut(),
-            pass,
-        );
+        let (norm, to) = (after.as_ref().zip(output), [&mut d.resid, &mut d.norm]);
+        let dy = self.leave_grad(norm, to, d.block.as_mut(), pass);
         let d_attn_out = d.attn_out.first_mut(rows * q_dim);
         p.o.input_grad(pass, dy, Accumulate::Nothing, d_attn_out);
         p.o.weight_grad(pass, saved.attn_out.first(rows * q_dim), dy);
@@ -357,24 +353,15 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
         let [before, after] = &p.mlp_norms;
         let output = saved.blocks.as_ref().map(|[_, mlp]| mlp);
-        let dy = self.leave_grad(
-            after.as_ref().zip(output),
-            [&mut d.resid, &mut d.norm],
-            d.block.as_mut(),
-            pass,
-        );
+        let (norm, to) = (after.as_ref().zip(output), [&mut d.resid, &mut d.norm]);
+        let dy = self.leave_grad(norm, to, d.block.as_mut(), pass);
         p.down.input_grad(pass, dy, Accumulate::Nothing, mlp_hidden.first_mut(ffn));
-        device.gated_grad(
-            c.decoder.activation,
-            saved.gate.first_mut(ffn),
-            saved.up.first_mut(ffn),
-            mlp_hidden.first_mut(ffn),
-        );
+        let (gate, up) = (saved.gate.first_mut(ffn), saved.up.first_mut(ffn));
+        device.gated_grad(c.decoder.activation, gate, up, mlp_hidden.first_mut(ffn));
         p.down.weight_grad(pass, mlp_hidden.first(ffn), dy);
         let x = if before.is_some() { &saved.mlp_norm } else { &saved.resid_mid }.first(all);
-        for (i, (linear, dy)) in
-            [(&p.gate, &saved.gate), (&p.up, &saved.up)].into_iter().enumerate()
-        {
+        let both = [(&p.gate, &saved.gate), (&p.up, &saved.up)];
+        for (i, (linear, dy)) in both.into_iter().enumerate() {
             let (dy, dx) = (dy.first(ffn), d.norm.first_mut(all));
             linear.input_grad(pass, dy, onto_first(i), dx);
             linear.weight_grad(pass, x, dy);

@@ -108,17 +108,6 @@ impl<D: Device> Tape<D> {
         Ok(needed + margin <= free)
     }
 
-    fn reserve_head(
-        &mut self,
-        model: &Model<D>,
-        rows: usize,
-        targets: usize,
-    ) -> Result<(), Refusal> {
-        let chunk = self.chunk_rows(model);
-        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
-        Ok(())
-    }
-
     fn chunk_rows(&self, model: &Model<D>) -> usize {
         let bytes = self.keep_logits.unwrap_or_else(|| model.device.caps().logit_bytes);
         chunk_rows(model.config.vocab_size, bytes)
@@ -132,11 +121,14 @@ impl<D: Device> Tape<D> {
         self.prepared = None;
         let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
-        self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
+        let (chunk, rows, targets) =
+            (self.chunk_rows(model), prepared.head_row_count, prepared.order.len());
+        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         let outputs = model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
-            body.forward(model, &prepared);
+            body.embed(model, &prepared);
+            (0..model.config.layers).for_each(|index| body.layer(model, &prepared, index));
             head.forward(model, &prepared, &body.x[model.config.layers]);
             head.outputs(&model.device, &prepared)
         });
@@ -205,7 +197,8 @@ impl<D: Device> Tape<D> {
         self.prepared = None;
         let prepared = prepare(model, &batch)?;
         self.reserve_body(model, prepared.rows)?;
-        self.reserve_head(model, tokens.len(), 1)?;
+        let chunk = self.chunk_rows(model);
+        self.head = Some(Head::reserve(self.head.take(), model, tokens.len(), 1, chunk)?);
         let body = self.body.as_mut().expect("the body was reserved");
         model.device.enter(|| body.embed(model, &prepared));
         Ok(Reading { prepared, rows, layers: 0, done: 0 })
@@ -280,13 +273,6 @@ impl<D: Device> Body<D> {
     fn embed(&mut self, model: &Model<D>, batch: &Prepared<D>) {
         let x = self.x[0].first_mut(batch.rows * model.config.hidden);
         model.embed(&model.device, &batch.tokens, x);
-    }
-
-    fn forward(&mut self, model: &Model<D>, batch: &Prepared<D>) {
-        self.embed(model, batch);
-        for index in 0..model.config.layers {
-            self.layer(model, batch, index);
-        }
     }
 
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {

@@ -243,8 +243,11 @@ fn block(height: usize, x: &[u32], w: &[u32], add: bool, out: Output) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn sums<const R: usize>(x: &[u32], w: &[u32], add: bool, out: Output) {
-    #[expect(clippy::wildcard_imports, reason = "instructions have names of their own")]
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{
+        __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_dpbf16_ps,
+        _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32,
+        _mm512_setzero_ps,
+    };
     // SAFETY: both are 512 bits.
     let pairs = |it: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(it) };
     let mut sums = [[_mm512_setzero_ps(); 2]; R];
