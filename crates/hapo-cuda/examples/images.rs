@@ -14,7 +14,7 @@ const PLANTED: &str = "attention_tiles.cu";
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let compiler = Compiler::find("images")?;
-    let (major, minor) = compiler.version();
+    let (major, minor) = compiler.version;
     let (path, bytes) = match &args[..] {
         [path] => (path, write_images(&compiler, Path::new(path), &ARCHS, |it| it)?),
         [path, function, text, instead] => {

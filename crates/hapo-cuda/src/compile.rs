@@ -1,9 +1,8 @@
 //! Kernels from sources: NVRTC, and the images it made before.
 //!
-//! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of
-//! NVRTC, in a file that appears completely or not at all; where the folder cannot be written, kernels are
-//! compiled at every start. An image that the driver refuses is compiled anew once, then as PTX, which the driver
-//! compiles itself.
+//! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of NVRTC, in a file
+//! that appears completely or not at all; where the folder cannot be written, kernels are compiled at every start. An
+//! image that the driver refuses is compiled anew once, then as PTX, which the driver compiles itself.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -13,9 +12,8 @@ use hapo_kernels::DeviceError;
 use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
-use crate::launch::Result;
 use crate::libraries::{FOLDERS, Nvrtc, Program};
-use crate::sources::Source;
+use crate::{launch::Result, sources::Source};
 
 const CACHE: &str = "HAPO_KERNEL_CACHE";
 
@@ -37,8 +35,9 @@ pub enum Form {
 
 #[derive(Clone)]
 pub struct Compiler {
-    nvrtc: Arc<Nvrtc>,
-    version: (i32, i32),
+    pub(crate) nvrtc: Arc<Nvrtc>,
+    /// Major and minor, of NVRTC.
+    pub version: (i32, i32),
     /// How it is called in messages.
     device: String,
 }
@@ -59,14 +58,6 @@ impl Compiler {
 
     pub(crate) fn failed(&self, problem: &str) -> DeviceError {
         failed(&self.device, problem)
-    }
-
-    pub fn version(&self) -> (i32, i32) {
-        self.version
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.nvrtc.path
     }
 
     /// Loads a file of kernels: the image that was kept, a new one where that is not there or `load` refuses it, and

@@ -5,14 +5,14 @@
 //! computed from them once and stay next to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hapo_kernels::{
     AttentionShape, Buffer, BufferSize, Compute, DeviceError, NumberFormat, SegmentRow, Span,
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS, lock};
 use crate::plan::{self, AttentionPlan, TooLarge};
 
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn fault(&self) -> MutexGuard<'_, Option<DeviceError>> {
-        self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.fault)
     }
 
     /// Runs an operation unless one before it failed, and keeps its failure.
@@ -293,8 +293,7 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
-    /// Runs a kernel over `n` elements of several ranges in the rows of the last, four at a time if all rows are aligned
-    /// for it.
+    /// Runs a kernel over `n` elements of ranges in the rows of the last, four at a time if all rows are aligned.
     pub(crate) fn over_fours<const N: usize>(
         &self,
         kernel: &'static str,
@@ -337,7 +336,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// Runs `work` with scratch memory of at least `bytes`, alone.
     pub(crate) fn with_scratch(&self, bytes: usize, work: impl FnOnce(u64) -> Done) -> Done {
-        let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = lock(&self.inner.scratch);
         work(scratch.at_least(bytes, &self.inner.launcher)?)
     }
 
@@ -348,7 +347,7 @@ impl<L: Launcher> CudaDevice<L> {
         which: Derived,
         make: impl FnOnce(&[T]) -> (Vec<u32>, usize),
     ) -> Result<Arc<Uploaded<L>>> {
-        let mut all = table.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&table.derived);
         if let Some((_, it)) = all.iter().find(|it| it.0 == which) {
             return Ok(Arc::clone(it));
         }
@@ -365,7 +364,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// Address of numbers in bf16 that a product after this one reads too.
     fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64> {
-        let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rounded = lock(&self.inner.rounded);
         let of = (at(x), x.len, x.buf.state.load(Ordering::Relaxed));
         let bytes = x.len * size_of::<u16>();
         let known = rounded.of.take() == Some(of);
@@ -377,8 +376,7 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(address)
     }
 
-    /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
-    /// already.
+    /// A product whose factors are rounded for it where products are of bf16 factors and they are not in bf16 already.
     pub(crate) fn product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         let Product { m, n, k, add, .. } = product;
         if m == 0 || n == 0 {
@@ -463,13 +461,9 @@ impl<L: Launcher> CudaDevice<L> {
             return Ok(plan.expect("the format of this shape's attention"));
         }
         AttentionPlan::of(shape.head_dim).ok_or_else(|| {
-            let problem =
-                format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
-            DeviceError::gpu(
-                &self.inner.launcher.name(),
-                problem,
-                "compute on the CPU for this model",
-            )
+            let (n, hint) = (shape.head_dim, "compute on the CPU for this model");
+            let problem = format!("heads of {n} columns, the kernels take at most 256");
+            DeviceError::gpu(&self.inner.launcher.name(), problem, hint)
         })
     }
 

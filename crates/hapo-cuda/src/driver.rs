@@ -4,23 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::CudaDevice;
-use crate::images::Kernels;
-use crate::launch::{Launcher, Memory, Operation, Product, Result, THREADS};
+use crate::launch::{Launcher, Memory, Operation, Product, Result, THREADS, lock};
 use crate::libraries::{CublasLt, lt};
-use crate::plan;
 use crate::products::{Products, Refused};
 use crate::repeats::{Hope, Now, Repeats, Sequence, captured};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
-use crate::trace::Trace;
+use crate::{device::CudaDevice, images::Kernels, plan, trace::Trace};
 
 /// Symbols of the driver that are looked for before anything is called.
 const SYMBOLS: &[&str] = &[
@@ -52,8 +49,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// Opens GPU `ordinal` and compiles its kernels unless they are cached.
 ///
 /// # Errors
-/// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
-/// do.
+/// No driver, NVRTC or cuBLASLt, no such GPU, one older than Ampere, a driver that fails; each error says what to do.
 pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
@@ -114,8 +110,7 @@ impl Drop for Open {
         if self.context.bind_to_thread().is_err() {
             return;
         }
-        // SAFETY: nothing else holds these handles any more, and the stream is drained first. There is
-        // no caller left to report a failure to.
+        // SAFETY: nothing else holds these handles, and the stream is drained first. Nobody is left to report to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
             if let Some(trace) = &self.trace {
@@ -269,13 +264,9 @@ impl Driver {
         result.map_err(|it| refused(&self.open.name, what, it))
     }
 
-    fn repeats(&self) -> MutexGuard<'_, Repeats> {
-        self.open.repeats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins what was held back: something else comes that has to come behind it.
     fn hold_no_more(&self) -> Result<()> {
-        let held = self.repeats().interrupt();
+        let held = lock(&self.open.repeats).interrupt();
         held.map_or(Ok(()), |it| self.begin_all(&it))
     }
 
@@ -358,7 +349,7 @@ impl Driver {
 
     /// Graphs of operations that were begun.
     pub fn graphs_begun(&self) -> u64 {
-        self.repeats().begun
+        lock(&self.open.repeats).begun
     }
 
     /// Memory for a table of so many bytes: that of one that was dropped, or new.
@@ -367,9 +358,7 @@ impl Driver {
         if kept > KEPT_TABLE {
             return self.room(bytes);
         }
-        let mut tables = self.open.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused = tables.get_mut(&kept).and_then(BTreeSet::pop_first);
-        drop(tables);
+        let unused = lock(&self.open.tables).get_mut(&kept).and_then(BTreeSet::pop_first);
         let mut memory = match unused {
             Some(address) => CudaMemory { address, kept: None, driver: self.clone() },
             None => self.room(kept)?,
@@ -613,7 +602,7 @@ impl Drop for CudaMemory {
     fn drop(&mut self) {
         let open = &self.driver.open;
         if let Some(bytes) = self.kept {
-            let mut tables = open.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = lock(&open.tables);
             tables.entry(bytes).or_default().insert(self.address);
         } else if self.driver.bind().and_then(|()| self.driver.hold_no_more()).is_ok() {
             // SAFETY: given back once, after all work on the stream that uses it.
@@ -650,7 +639,7 @@ impl Launcher for Driver {
             let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
             self.checked(copied, "a copy to the GPU failed")
         };
-        let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut staging = lock(&self.open.staging);
         let Some(ring) = staging.as_mut().filter(|_| from.len() <= RING) else {
             self.timed(name, || begin(from))?;
             // The bytes are the caller's again.
@@ -679,7 +668,7 @@ impl Launcher for Driver {
             let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
             self.checked(copied, "a copy from the GPU failed")
         };
-        let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut staging = lock(&self.open.staging);
         let Some(ring) = staging.as_mut().filter(|_| to.len() <= RING) else {
             self.timed(name, || copy(to))?;
             return self.wait();
@@ -699,7 +688,7 @@ impl Launcher for Driver {
         if let Operation::Copy { bytes: 0, .. } | Operation::Zero { bytes: 0, .. } = operation {
             return Ok(());
         }
-        let mut repeats = self.repeats();
+        let mut repeats = lock(&self.open.repeats);
         match repeats.push(operation, args) {
             Now::Hold => Ok(()),
             Now::BeginAll => self.begin_all(repeats.held_back()),
@@ -716,17 +705,16 @@ impl Launcher for Driver {
             work();
             return Ok(());
         }
-        self.repeats().start();
+        lock(&self.open.repeats).start();
         work();
         self.bind()?;
-        self.repeats().finish(|sequence, hope| self.begin_held(sequence, hope))
+        lock(&self.open.repeats).finish(|sequence, hope| self.begin_held(sequence, hope))
     }
 
     fn free_bytes(&self) -> Option<u64> {
         self.bind().and_then(|()| self.wait()).ok()?;
         if let Some(pool) = self.open.pool {
-            // Unused memory in the pool is free as well.
-            // SAFETY: the pool belongs to the device.
+            // Unused memory in the pool is free as well. SAFETY: the pool belongs to the device.
             let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
         }
         Some(cuda::mem_get_info().ok()?.0 as u64)

@@ -3,9 +3,8 @@
 //! The file is one zstd frame of entries: 32 bytes of a hash of source and options, the length in 8 bytes, the image.
 //! An entry whose source has changed since is not found, so that a stale file does no harm.
 
-use std::collections::HashMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::{collections::HashMap, io::Read};
 
 use hapo_kernels::DeviceError;
 use hapo_run::write_atomically;
@@ -61,8 +60,8 @@ impl Kernels {
         match &self.compiler {
             None => "kernels that ship".to_owned(),
             Some(it) => {
-                let (major, minor) = it.version();
-                format!("NVRTC {major}.{minor} at {}", it.path().display())
+                let (major, minor) = it.version;
+                format!("NVRTC {major}.{minor} at {}", it.nvrtc.path.display())
             }
         }
     }

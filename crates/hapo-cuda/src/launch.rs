@@ -1,8 +1,14 @@
 //! The machine below a device: memory, kernels and products.
 
 use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{Compute, DeviceError};
+
+/// The lock's contents, also where another thread panicked.
+pub(crate) fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
 

@@ -6,8 +6,8 @@ use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
     BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadGrad, HeadStats, Heads, LowRank, MatShape, MomentsMut, NumberFormat,
-    Numbers, Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
+    EmbeddingLayout, HeadGrad, HeadStats, Heads, MatShape, MomentsMut, NumberFormat, Numbers,
+    Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -15,7 +15,7 @@ use crate::device::{
     shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS};
-use crate::plan::{self, Rows};
+use crate::plan;
 use crate::weight::CudaWeight;
 
 type Read<'a, L> = Span<'a, CudaBuf<L>>;
@@ -145,19 +145,19 @@ impl<L: Launcher> Device for CudaDevice<L> {
         _: &mut [CudaBuf<L>; 2],
         to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        let (inputs, low_shape) = (shape.inputs, to[0].pair.low_shape(shape));
+        let (inputs, low_shape) = (shape.inputs, to[0].low_shape(shape));
         let (stride, rank) = (x.buf.stride(inputs), low_shape.outputs);
         assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
-        for (index, Paired { pair: LowRank { a, scale, .. }, .. }) in to.iter().enumerate() {
+        for (index, Paired { a, scale, .. }) in to.iter().enumerate() {
             let out = (plain(behind(index), stride), x.buf.format);
             let onto = Accumulate::Multiplied(*scale);
             let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
             self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
         }
-        for (index, Paired { output: Output { weight, onto, y }, pair }) in to.iter().enumerate() {
-            let (w, k) = weight.with_pair(pair.b, index);
+        for (index, Paired { output: Output { weight, onto, y }, b, .. }) in to.iter().enumerate() {
+            let (w, k) = weight.with_pair(b, index);
             assert_eq!(k, inputs + N * rank, "a pair for each of the products");
             let product = Product { k, ..Self::forward(shape, x, w, onto, Self::out(shape, y)) };
             self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));
@@ -231,25 +231,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
             to(&it)
         });
         self.run(|| {
-            let layout = Rows::of(width);
-            let kernels = match layout {
-                Rows::Warp => ["rms_norm_narrow", "rms_norm_narrow_bf16"],
-                Rows::Block => ["rms_norm_wide", "rms_norm_wide_bf16"],
-            };
+            let narrow = ["rms_norm_narrow", "rms_norm_narrow_bf16"];
+            let wide = ["rms_norm_wide", "rms_norm_wide_bf16"];
+            let (kernels, blocks) = plan::norm_rows(width, rows, [narrow, wide]);
             let kernel = of_format(y.buf.format, kernels);
-            let args = [
-                self.word("rows", rows)?,
-                self.word("columns", width)?,
-                f32_arg(eps),
-                at(x),
-                at(w),
-                to_row(&y),
-                self.word("columns", y.buf.stride(width))?,
-                to(&inverse_rms),
-                residual,
-            ];
-            let grid = self.grid(layout.blocks(rows), 1, 1)?;
-            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+            let (rows, columns) = (self.word("rows", rows)?, self.word("columns", width)?);
+            let stride = self.word("columns", y.buf.stride(width))?;
+            let (eps, inverse) = (f32_arg(eps), to(&inverse_rms));
+            let args = [rows, columns, eps, at(x), at(w), to_row(&y), stride, inverse, residual];
+            self.launch(kernel, self.grid(blocks, 1, 1)?, plan::reduction_bytes(4), &args)
         });
     }
 
@@ -266,24 +256,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let format = shared_format([dy.buf, &*dx.buf]);
             let numbers = (format, [at(dy), at(x), at(inverse_rms)]);
             self.column_sums(rows, width, numbers, to(&dw))?;
-            let layout = Rows::of(width);
-            let kernels = match layout {
-                Rows::Warp => ["rms_norm_grad_narrow", "rms_norm_grad_narrow_bf16"],
-                Rows::Block => ["rms_norm_grad_wide", "rms_norm_grad_wide_bf16"],
-            };
+            let narrow = ["rms_norm_grad_narrow", "rms_norm_grad_narrow_bf16"];
+            let wide = ["rms_norm_grad_wide", "rms_norm_grad_wide_bf16"];
+            let (kernels, blocks) = plan::norm_rows(width, rows, [narrow, wide]);
             let kernel = of_format(format, kernels);
-            let args = [
-                self.word("rows", rows)?,
-                self.word("columns", width)?,
-                u64::from(matches!(onto, Accumulate::Existing)),
-                at(x),
-                at(w),
-                at(inverse_rms),
-                at(dy),
-                to(&dx),
-            ];
-            let grid = self.grid(layout.blocks(rows), 1, 1)?;
-            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+            let (rows, columns) = (self.word("rows", rows)?, self.word("columns", width)?);
+            let add = u64::from(matches!(onto, Accumulate::Existing));
+            let args = [rows, columns, add, at(x), at(w), at(inverse_rms), at(dy), to(&dx)];
+            self.launch(kernel, self.grid(blocks, 1, 1)?, plan::reduction_bytes(4), &args)
         });
     }
 
@@ -430,17 +410,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
             "k and v are [layers, cells, kv_heads · head_dim]"
         );
         self.run(|| {
-            let args = [
-                Self::table_at(cells)?,
-                self.word("cells", cells.items.len())?,
-                first.index as u64,
-                first.count as u64,
-                shape.kv_heads as u64,
-                shape.head_dim as u64,
-                at(k),
-                at(v),
-                cache.address(),
-            ];
+            let (table, n) = (Self::table_at(cells)?, self.word("cells", cells.items.len())?);
+            let (index, count) = (first.index as u64, first.count as u64);
+            let [_, kv_heads, head_dim, _] = Self::shape_args(shape);
+            let args = [table, n, index, count, kv_heads, head_dim, at(k), at(v), cache.address()];
             let kernel = match (shared_format([k.buf, v.buf]), first.format) {
                 (NumberFormat::F32, NumberFormat::F32) => "cache_append",
                 (NumberFormat::F32, NumberFormat::Bf16) => "cache_append_rounded",
@@ -519,16 +492,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let ids = groups.memory.address();
             let starts = ids + (groups.groups * size_of::<u32>()) as u64;
             let rows = starts + ((groups.groups + 1) * size_of::<u32>()) as u64;
-            let args = [
-                self.word("columns", width)?,
-                token_stride as u64,
-                width_stride as u64,
-                ids,
-                starts,
-                rows,
-                at(dx),
-                to(&grad),
-            ];
+            let width = self.word("columns", width)?;
+            let [of_token, of_width] = [token_stride, width_stride].map(|it| it as u64);
+            let args = [width, of_token, of_width, ids, starts, rows, at(dx), to(&grad)];
             let grid = self.grid(groups.groups, 1, 1)?;
             self.launch("embed_grad", grid, 0, &args)
         });
@@ -549,14 +515,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
         self.run(|| {
-            let args = [
-                self.word("tokens", vocabulary)?,
-                part.first_row as u64,
-                part.first_target as u64,
-                Self::table_at(targets)?,
-                at(logits),
-                to(&stats),
-            ];
+            let words = self.word("tokens", vocabulary)?;
+            let [row, target] = [part.first_row, part.first_target].map(|it| it as u64);
+            let args = [words, row, target, Self::table_at(targets)?, at(logits), to(&stats)];
             let grid = self.grid(part.targets, 1, 1)?;
             self.launch("head", grid, plan::reduction_bytes(8), &args)
         });
@@ -566,16 +527,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let HeadGrad { vocabulary, targets, part, stats, gradients, logits } = it;
         assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         self.run(|| {
-            let args = [
-                self.word("tokens", vocabulary)?,
-                part.first_row as u64,
-                part.first_target as u64,
-                part.targets as u64,
-                Self::table_at(targets)?,
-                at(stats),
-                at(gradients),
-                to(&logits),
-            ];
+            let words = self.word("tokens", vocabulary)?;
+            let of_part = [part.first_row, part.first_target, part.targets].map(|it| it as u64);
+            let ([row, target, n], table) = (of_part, Self::table_at(targets)?);
+            let args = [words, row, target, n, table, at(stats), at(gradients), to(&logits)];
             self.launch("head_grad", self.grid(part.rows, 1, 1)?, 0, &args)
         });
     }
@@ -670,14 +625,9 @@ impl<L: Launcher> CudaDevice<L> {
             "x is [positions, heads · head_dim]"
         );
         self.run(|| {
-            let args = [
-                self.word("heads", width / head_dim)?,
-                self.word("columns", head_dim / 2)?,
-                f32_arg(direction),
-                angles,
-                Self::table_at(positions)?,
-                to(x),
-            ];
+            let heads = self.word("heads", width / head_dim)?;
+            let (half, table) = (self.word("columns", head_dim / 2)?, Self::table_at(positions)?);
+            let args = [heads, half, f32_arg(direction), angles, table, to(x)];
             self.over_32(of_format(x.buf.format, ["rope", "rope_bf16"]), x.len / 2, &args)
         });
     }

@@ -59,24 +59,10 @@ pub(crate) fn elements(n: usize) -> [u32; 3] {
     [n.div_ceil(THREADS as usize).clamp(1, 1 << 16) as u32, 1, 1]
 }
 
-/// How rows of a norm are laid on blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rows {
-    Warp,
-    Block,
-}
-
-impl Rows {
-    pub(crate) fn of(width: usize) -> Self {
-        if width <= 512 { Rows::Warp } else { Rows::Block }
-    }
-
-    pub(crate) fn blocks(self, rows: usize) -> usize {
-        match self {
-            Rows::Warp => rows.div_ceil(THREADS as usize / 32),
-            Rows::Block => rows,
-        }
-    }
+/// Of a norm's kernels for narrow and for wide rows those for a width, and the blocks of so many rows: a row of up to
+/// 512 numbers has a warp, a longer one a block.
+pub(crate) fn norm_rows<T>(width: usize, rows: usize, [narrow, wide]: [T; 2]) -> (T, usize) {
+    if width <= 512 { (narrow, rows.div_ceil(THREADS as usize / 32)) } else { (wide, rows) }
 }
 
 /// Bytes in which a block reduces f32, or f64 where `size` is 8.
@@ -336,8 +322,8 @@ mod tests {
 
     #[test]
     fn rows_of_norms() {
-        assert_eq!(Rows::of(128).blocks(17), 3);
-        assert_eq!(Rows::of(896).blocks(17), 17);
+        assert_eq!(norm_rows(128, 17, ["narrow", "wide"]), ("narrow", 3));
+        assert_eq!(norm_rows(896, 17, ["narrow", "wide"]), ("wide", 17));
         assert_eq!(reduction_bytes(8), 64);
     }
 

@@ -12,11 +12,11 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use hapo_kernels::Compute;
 
-use crate::launch::{Matrix, Product};
+use crate::launch::{Matrix, Product, lock};
 use crate::libraries::{CublasLt, Handle, lt};
 
 /// Kinds of products whose algorithms are kept; then all are forgotten.
@@ -103,12 +103,12 @@ fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Algorithm([u64; 8]);
 
 /// `cublasLtMatmulHeuristicResult_t`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Heuristic {
     algorithm: Algorithm,
@@ -194,7 +194,7 @@ impl Products {
     /// # Safety
     /// The context is current, no product runs, and the handle is not used again.
     pub(crate) unsafe fn close(&self) {
-        self.chosen().ready.clear();
+        lock(&self.chosen).ready.clear();
         // SAFETY: as the caller promises. There is nobody left to report a failure to.
         let _ = unsafe { (self.library.cublasLtDestroy)(self.handle) };
     }
@@ -204,7 +204,7 @@ impl Products {
     /// # Safety
     /// The context is current, and all matrices and the bias are inside memory of its GPU.
     pub(crate) unsafe fn begin(&self, product: &Product) -> Result<(), Status> {
-        let (mut chosen, kind) = (self.chosen(), Kind::of(product));
+        let (mut chosen, kind) = (lock(&self.chosen), Kind::of(product));
         let Chosen { ready, refused } = &mut *chosen;
         if let Some(known) = ready.get(&kind) {
             refused.products += u64::from(known.is_refused);
@@ -241,11 +241,7 @@ impl Products {
     }
 
     pub(crate) fn refused(&self) -> Refused {
-        self.chosen().refused
-    }
-
-    fn chosen(&self) -> MutexGuard<'_, Chosen> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.chosen).refused
     }
 
     /// Begins a product.
@@ -292,6 +288,8 @@ impl Products {
             Compute::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
         };
         let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
+        let of_left = if left.transposed { [k, m] } else { [m, k] };
+        let of_right = if right.transposed { [n, k] } else { [k, n] };
         let library = &self.library;
         let call = Call {
             product: Description::of(
@@ -300,16 +298,8 @@ impl Products {
                 library.cublasLtMatmulDescDestroy,
                 library.cublasLtMatmulDescSetAttribute,
             )?,
-            left: self.describe_matrix(
-                factors,
-                if left.transposed { [k, m] } else { [m, k] },
-                left,
-            )?,
-            right: self.describe_matrix(
-                factors,
-                if right.transposed { [n, k] } else { [k, n] },
-                right,
-            )?,
+            left: self.describe_matrix(factors, of_left, left)?,
+            right: self.describe_matrix(factors, of_right, right)?,
             out: self.describe_matrix(result, [m, n], out)?,
         };
         let operation = |it: Matrix| if it.transposed { lt::OP_T } else { lt::OP_N };
@@ -355,13 +345,7 @@ impl Products {
         for (attribute, bytes) in lt::MIN_ALIGNMENTS.into_iter().zip(all) {
             wanted.set(attribute, bytes)?;
         }
-        let mut found = Heuristic {
-            algorithm: Algorithm([0; 8]),
-            workspace: 0,
-            status: lt::NOT_SUPPORTED,
-            waves: 0.0,
-            reserved: [0; 4],
-        };
+        let mut found = Heuristic { status: lt::NOT_SUPPORTED, ..Heuristic::default() };
         let mut n: c_int = 0;
         // SAFETY: descriptions are alive, and there is room for one answer.
         let status = unsafe {

@@ -7,14 +7,14 @@
 //!
 //! Price: either makes a command slower; two events cost the host about two microseconds an operation.
 
-use std::collections::BTreeMap;
-use std::ffi::c_void;
-use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, ffi::c_void, fmt::Write};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::sys;
+
+use crate::launch::lock;
 
 /// Set to 1 or to `events` to have a table of times.
 const VARIABLE: &str = "HAPO_CUDA_TRACE";
@@ -95,10 +95,6 @@ impl Trace {
         Some(Self { has_events: asked == "events", state: Mutex::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An operation begins on a stream.
     ///
     /// # Safety
@@ -109,7 +105,7 @@ impl Trace {
             return Ok(Begun { since, events: None });
         }
         let known = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let queue = &mut state.queue;
             if queue.since.is_none() && std::mem::take(&mut queue.is_held) {
                 // SAFETY: as the caller promises; the function takes nothing.
@@ -141,12 +137,12 @@ impl Trace {
         if let Some(events) = begun.events {
             // SAFETY: the event was made in this context.
             unsafe { cuda::event::record(events[1], stream) }?;
-            self.state().queue.begun.push((name, events));
+            lock(&self.state).queue.begun.push((name, events));
             return Ok(());
         }
         // SAFETY: as the caller promises.
         unsafe { cuda::stream::synchronize(stream) }?;
-        self.state().times.entry(name).or_default().add(begun.since.elapsed());
+        lock(&self.state).times.entry(name).or_default().add(begun.since.elapsed());
         Ok(())
     }
 
@@ -158,9 +154,9 @@ impl Trace {
         &self,
         wait: impl FnOnce() -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        let host = self.state().queue.since.take().map(|it| it.elapsed());
+        let host = lock(&self.state).queue.since.take().map(|it| it.elapsed());
         wait()?;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let begun = std::mem::take(&mut state.queue.begun);
         let (Some(host), Some(first), Some(last)) = (host, begun.first(), begun.last()) else {
             return Ok(());
@@ -188,7 +184,7 @@ impl Trace {
 
     /// One line for each name, the longest time first; then one for each kind of queue.
     pub(crate) fn table(&self) -> String {
-        let state = self.state();
+        let state = lock(&self.state);
         let mut rows: Vec<(&String, &Times)> = state.times.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.1.time));
         let all: Duration = rows.iter().map(|row| row.1.time).sum();
@@ -202,13 +198,10 @@ impl Trace {
         let mut queues: Vec<(&usize, &Queues)> = state.queues.iter().collect();
         queues.sort_by_key(|(_, of)| std::cmp::Reverse(of.gpu.time));
         for (operations, Queues { host, gpu, busy }) in queues.into_iter().take(KINDS) {
+            let (n, [host, gpu, busy]) = (gpu.count, [host, gpu, busy].map(|it| it.ms_each()));
             let _ = writeln!(
                 text,
-                "{} queues of {operations} operations: host {:.3} ms, GPU {:.3}, of it in operations {:.3}",
-                gpu.count,
-                host.ms_each(),
-                gpu.ms_each(),
-                busy.ms_each()
+                "{n} queues of {operations} operations: host {host:.3} ms, GPU {gpu:.3}, of it in operations {busy:.3}"
             );
         }
         text
@@ -219,7 +212,7 @@ impl Trace {
     /// # Safety
     /// The context is current, and no work runs.
     pub(crate) unsafe fn close(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let begun = std::mem::take(&mut state.queue.begun);
         for event in state.unused.drain(..).chain(begun.into_iter().map(|it| it.1)).flatten() {
             // SAFETY: made by this trace and given back once.

@@ -1,7 +1,6 @@
 //! A weight matrix on a GPU: in f32, in bf16, or in bf16 with tails that make up the f32.
 //!
-//! All forms have the order of the f32, so an update walks all buffers alike. Products on the tensor cores read the
-//! bf16 numbers.
+//! All forms have the order of the f32, so an update walks them alike. Tensor cores read the bf16 numbers.
 
 use hapo_core::RngStream;
 use hapo_kernels::{
@@ -220,18 +219,8 @@ impl<L: Launcher> CudaDevice<L> {
         mut moments: MomentsMut<'_, CudaBuf<L>>,
         parameters: Vec<Placed<'_, CudaBuf<L>, CudaWeight<L>>>,
     ) {
-        let f = step.factors();
-        let factors = [
-            f.gradient,
-            f.decay,
-            f.beta1,
-            f.one_less_beta1,
-            f.beta2,
-            f.one_less_beta2,
-            f.rate,
-            f.root_correction,
-            f.epsilon,
-        ];
+        // The kernels take them in their order.
+        let factors: [f32; 9] = bytemuck::cast(step.factors());
         for Placed { at: first, len, numbers } in parameters {
             let mut args: Vec<u64> = factors.into_iter().map(f32_arg).collect();
             args.push(at(gradient.at(first, len)));

@@ -7,8 +7,8 @@ use hapo_cuda::{CudaDevice, CudaWeight};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
     Buffer, BufferSize, CacheAppend, CacheLayer, CacheRow, Compute, Cpu, Device, DrawRow,
-    EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held, LowRank, MatShape,
-    Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
+    EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held, MatShape, Matrix,
+    MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
     RmsNorm, RmsNormGrad, Rotation, SegmentRow, Span, SpanMut, draw,
 };
 use hapo_sampler::{Decoding, Truncation};
@@ -236,7 +236,7 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     let back = MatShape { rows, inputs: outputs, outputs: inputs };
     let mut down = held([outputs, inputs], 7);
     let (down_a, down_b) = pair(&mut down, back, PairPlace { index: 0, of: 1 }, 8);
-    let low_rank = |(a, b)| LowRank { a, b, rank, scale: 0.5 };
+    let scale = 0.5;
     let mut low = [(); 2].map(|()| device.alloc(rows * rank, factors).unwrap());
 
     // A norm's rows in the format of factors, and in f32, from which factors are rounded.
@@ -252,7 +252,7 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
             let (weight, (a, b)) = of.next().unwrap();
             let bias = with_bias.then(|| Accumulate::Bias(all(&bias)));
             let onto = bias.unwrap_or(Accumulate::Nothing);
-            Paired { output: Output { weight, onto, y: all_mut(y) }, pair: low_rank((a, b)) }
+            Paired { output: Output { weight, onto, y: all_mut(y) }, a, b, rank, scale }
         });
         device.product_with_pairs(shape, all(&x), &mut low, outputs_of);
         results.extend(ys.iter().map(|it| read(device, it)));
@@ -268,7 +268,7 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
         device.gated(Activation::Silu, all(&gate), all(&up), all_mut(&mut h));
         let mut y = buf(device, &numbers(rows * inputs, 12));
         let output = Output { weight: &down, onto: Accumulate::Existing, y: all_mut(&mut y) };
-        let of_down = [Paired { output, pair: low_rank((&down_a, &down_b)) }];
+        let of_down = [Paired { output, a: &down_a, b: &down_b, rank, scale }];
         device.product_with_pairs(back, all(&h), &mut low, of_down);
         results.push(read(device, &y));
         let dy = factor(device, &small(rows * inputs, 13));
@@ -310,8 +310,8 @@ fn a_pair_is_exchanged_with_its_copy() {
             let mut low = [(); 2].map(|()| gpu.alloc(0, factors).unwrap());
             let mut y = buf(&gpu, &[0.0; 72]);
             let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
-            let pair = LowRank { a: &a, b, rank, scale: 2.0 };
-            gpu.product_with_pairs(shape, all(&x), &mut low, [Paired { output, pair }]);
+            let paired = Paired { output, a: &a, b, rank, scale: 2.0 };
+            gpu.product_with_pairs(shape, all(&x), &mut low, [paired]);
             read(&gpu, &y)
         };
         let [old, new] = [4, 5].map(|seed| halves_of(len, seed));

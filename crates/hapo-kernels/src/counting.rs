@@ -7,21 +7,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cpu::Form;
 use crate::device::{
     Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
     RmsNormGrad, Rotation,
 };
-use crate::device_caps::DeviceCaps;
-use crate::error::Result;
 use crate::memory_counter::{Counted, MemoryCounter};
-use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
     MomentsMut, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Held, Matrix, Numbers, Output, PairPlace, Placed};
+use crate::{cpu::Form, device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 /// A device that counts bytes as one with some caps would take them.
 #[derive(Clone, Debug)]
@@ -74,8 +71,7 @@ impl Matrix<Counting> for CountedWeight {
         Ok(device.counted(self.shape, self.form.copied()))
     }
 
-    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
-    // f32 lies elsewhere.
+    // On a GPU B's numbers lie below the matrix, beside zeros for its neighbour's pair; the rest of f32 lies elsewhere.
     fn pair(&mut self, device: &Counting, shape: [usize; 2], place: PairPlace) -> Result<Self> {
         if device.caps.is_cpu() {
             return Self::zeros(device, shape, Held::Pair);

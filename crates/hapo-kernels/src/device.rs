@@ -4,20 +4,17 @@
 //! one kind of memory could honour. Host data cross by `upload`, `download`, `write`, `read` and `table` alone. How a
 //! weight matrix is held is the device's own type: a further number format is one more variant of it.
 //!
-//! Price: operations are as coarse as the fused kernels behind them, so the trait is the list of
-//! kernels a new device has to write.
+//! Price: operations are as coarse as the kernels behind them: the trait is the list of those a device has to write.
 
 use std::fmt::Debug;
 
-use crate::device_caps::DeviceCaps;
-use crate::error::Result;
-use crate::number_format::NumberFormat;
 use crate::shapes::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, LowRank, Matrix, Numbers, Output, Paired, Placed};
+use crate::weight::{Heads, Matrix, Numbers, Output, Paired, Placed};
+use crate::{device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 type Read<'a, D> = Span<'a, <D as Device>::Buf>;
 type Write<'a, D> = SpanMut<'a, <D as Device>::Buf>;
@@ -84,8 +81,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     fn repeated(&self, work: impl FnOnce()) {
         work();
     }
-    /// Runs `work` on every item, concurrently where the device can, each with a handle that does
-    /// not share work with the others.
+    /// Runs `work` on every item, concurrently where the device can, each with a handle that shares no work.
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         for item in items {
             work(self, item);
@@ -108,15 +104,15 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         low: &mut [Self::Buf; 2],
         to: [Paired<'_, Self::Buf, Self::Weight>; N],
     ) {
-        let low_shape = to[0].pair.low_shape(shape);
+        let low_shape = to[0].low_shape(shape);
         let len = low_shape.rows * low_shape.outputs;
         let mut rooms = low.iter_mut();
-        let lows = to.each_ref().map(|Paired { pair: LowRank { a, scale, .. }, .. }| {
+        let lows = to.each_ref().map(|Paired { a, scale, .. }| {
             let y = rooms.next().expect("room for each").first_mut(len);
             Output { weight: *a, onto: Accumulate::Multiplied(*scale), y }
         });
         self.product(low_shape, x, lows);
-        let pairs = to.each_ref().map(|it| it.pair.b);
+        let pairs = to.each_ref().map(|it| it.b);
         let mut to = to.map(|it| it.output);
         let outputs = to.each_mut().map(|it| {
             let onto = std::mem::replace(&mut it.onto, Accumulate::Existing);
@@ -175,8 +171,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// `h` again (the gradient of the next weight needs it).
     fn gated_grad(&self, f: Activation, gate: Write<Self>, up: Write<Self>, dh: Write<Self>);
 
-    /// `y [rows.len, width]` = the chosen rows: of an embedding `[vocabulary, width]`, which may lie transposed, or of a
-    /// buffer.
+    /// `y [rows.len, width]` = the chosen rows of a buffer, or of an embedding `[vocabulary, width]`, maybe transposed.
     fn gather_rows(
         &self,
         layout: EmbeddingLayout,
@@ -200,8 +195,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// [`HeadGrad`].
     fn head_grad(&self, it: HeadGrad<Self>);
 
-    /// A token from a row of `logits [_, vocabulary]` for each of `rows`, of ids below `usable`: the logits stay where
-    /// they are.
+    /// A token of an id below `usable` for each of `rows`, from its row of `logits [_, vocabulary]`, which stay there.
     fn draw(
         &self,
         vocabulary: usize,
@@ -212,8 +206,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// Σ x² in f64 of each of these, in an order fixed by its length.
     fn squared_norms(&self, of: &[Numbers<'_, Self::Buf, Self::Weight>]) -> Vec<f64>;
-    /// One optimiser step of parameters that lie anywhere. The flat gradient and the moments are laid out by
-    /// [`Placed::at`].
+    /// One optimiser step of parameters that lie anywhere; flat gradient and moments are laid out by [`Placed::at`].
     fn adamw(
         &self,
         step: AdamW,
@@ -251,8 +244,7 @@ pub struct RmsNormGrad<'a, D: Device> {
     pub dw: Write<'a, D>,
 }
 
-/// Turns the leading numbers of heads by the angles of their positions; `angles [positions, rotated]` holds cosines then
-/// sines of half of them.
+/// Turns the leading numbers of heads by their positions' `angles [positions, rotated]`: cosines, then sines of half.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the equation names its buffers")]
 pub struct Rotation<'a, D: Device> {
@@ -287,8 +279,7 @@ pub struct AttentionGrad<'a, D: Device> {
     pub dqkv: [Write<'a, D>; 3],
 }
 
-/// One query row per sequence against the cache and the row's own `k, v`: the last row of [`Attention`] over the same
-/// tokens, on the CPU with the same bits.
+/// One query row per sequence against the cache and its own `k, v`: [`Attention`]'s last row, on the CPU bit for bit.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the equation names its buffers")]
 pub struct AttentionDecode<'a, D: Device> {
@@ -301,9 +292,8 @@ pub struct AttentionDecode<'a, D: Device> {
     pub out: Write<'a, D>,
 }
 
-/// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 where the cache is in bf16, into the
-/// layers of a cache from `first` on. A cell is a token's place: its page times [`PAGE`](crate::PAGE), plus its place in
-/// the page.
+/// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 for a cache in bf16, into layers
+/// from `first` on. A cell is a token's place: its page times [`PAGE`](crate::PAGE), plus its place in the page.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the equation names its buffers")]
 pub struct CacheAppend<'a, D: Device> {

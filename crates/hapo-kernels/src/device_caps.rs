@@ -74,8 +74,7 @@ impl DeviceCaps {
         if self.is_cpu() || rows <= 8 { rows } else { rows.next_multiple_of(8) }
     }
 
-    /// How attention's queries, keys, values, outputs and their gradients are held, so that a cache which holds keys and
-    /// values so loses nothing.
+    /// How attention's activations and gradients are held, so that a cache that holds keys and values so loses nothing.
     pub fn attention(&self, shape: AttentionShape) -> NumberFormat {
         if shape.fits_tensor_cores() { self.factors() } else { NumberFormat::F32 }
     }

@@ -35,13 +35,7 @@ pub fn draw(logits: &[f32], how: DrawRow, usable: usize) -> DrawnToken {
 
 /// Index of the largest value, the lowest one on ties.
 fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (i, it) in values.iter().enumerate() {
-        if *it > values[best] {
-            best = i;
-        }
-    }
-    best
+    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
 /// The token whose interval of the cumulative distribution holds `uniform`.
@@ -120,16 +114,13 @@ fn invert_truncated(logits: &[f32], how: DrawRow) -> usize {
         order.iter().map(|it| f64::from(exp((logits[*it] - max) * inverse_temperature))).collect();
     let total: f64 = weights.iter().sum();
     let mut mass = 0.0;
-    let mut kept = 0;
-    for w in &weights {
-        let inside = kept == 0 || (mass < f64::from(top_p) * total && *w >= f64::from(min_p));
-        if !inside {
-            break;
-        }
-        mass += w;
-        kept += 1;
-    }
-    let mut kept: Vec<(usize, f64)> = order.into_iter().zip(weights).take(kept).collect();
+    let is_kept = |(_, weight): &(usize, f64)| {
+        let before = mass;
+        mass += weight;
+        // The most likely token, of weight 1, is kept in any case.
+        before == 0.0 || before < f64::from(top_p) * total && *weight >= f64::from(min_p)
+    };
+    let mut kept: Vec<(usize, f64)> = order.into_iter().zip(weights).take_while(is_kept).collect();
     kept.sort_unstable_by_key(|it| it.0);
     let target = uniform * kept.iter().map(|it| it.1).sum::<f64>();
     let mut cumulative = 0.0;

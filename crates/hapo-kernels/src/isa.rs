@@ -53,36 +53,24 @@ impl Isa {
 
 /// True if bf16 products have an instruction here (AVX-512 BF16) and `HAPO_CPU` does not lower the set.
 pub fn multiplies_bf16() -> bool {
-    Isa::current() == Isa::Avx512 && has_bf16()
+    #[cfg(target_arch = "x86_64")]
+    let has_bf16 = is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_bf16 = false;
+    Isa::current() == Isa::Avx512 && has_bf16
 }
 
-#[cfg(target_arch = "x86_64")]
-fn has_bf16() -> bool {
-    is_x86_feature_detected!("avx512bf16")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_bf16() -> bool {
-    false
-}
-
-#[cfg(target_arch = "x86_64")]
 fn detect() -> Isa {
+    #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("fma")
     {
-        Isa::Avx512
+        return Isa::Avx512;
     } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        Isa::Avx2
-    } else {
-        Isa::Portable
+        return Isa::Avx2;
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Isa {
     Isa::Portable
 }

@@ -1,7 +1,6 @@
 //! The kernels of every instruction set, and sixteen `f32` at once for those whose accumulators must stay in registers.
 //!
-//! Purpose: the compiler vectorises plain loops well, but not small arrays of accumulators; those
-//! kernels name their vectors.
+//! Purpose: the compiler vectorises plain loops, not small arrays of accumulators; those kernels name their vectors.
 //!
 //! Price: one implementation per instruction set.
 
@@ -11,8 +10,7 @@ pub(crate) const WIDTH: usize = 16;
 /// Sixteen `f32`.
 ///
 /// # Safety
-/// Values are only made inside [`kernel`] functions, which run where the instructions of the
-/// implementation were detected.
+/// Values are only made inside [`kernel`] functions, which run where the implementation's instructions were detected.
 pub(crate) unsafe trait Lanes: Copy {
     /// Registers of the instruction set that one takes, of 32 in all for AVX-512 and NEON and of 16 elsewhere.
     const REGISTERS: usize;
@@ -143,8 +141,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(__m512);
 
-    // SAFETY: every intrinsic needs AVX-512F, promised by the trait; loads and stores cover exactly
-    // the sixteen elements of the arrays.
+    // SAFETY: every intrinsic needs AVX-512F, promised by the trait; loads and stores cover exactly the arrays.
     unsafe impl Lanes for Avx512 {
         const REGISTERS: usize = 1;
         const FMA: bool = true;
@@ -197,8 +194,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256, __m256);
 
-    // SAFETY: every intrinsic needs AVX2 and FMA, promised by the trait; loads and stores cover
-    // exactly the two halves of the arrays.
+    // SAFETY: every intrinsic needs AVX2 and FMA, promised by the trait; loads and stores cover exactly the arrays.
     unsafe impl Lanes for Avx2 {
         const REGISTERS: usize = 2;
         const FMA: bool = true;
@@ -273,8 +269,7 @@ mod arm {
         Neon([of(0), of(1), of(2), of(3)])
     }
 
-    // SAFETY: every intrinsic needs NEON, which every such target has; loads and stores cover exactly the four quarters
-    // of the arrays.
+    // SAFETY: every intrinsic needs NEON, which all such targets have; loads and stores cover exactly the arrays.
     unsafe impl Lanes for Neon {
         const REGISTERS: usize = 4;
         const FMA: bool = true;

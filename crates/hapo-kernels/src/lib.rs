@@ -67,6 +67,6 @@ pub use shapes::{
 };
 pub use span::{Buffer, Span, SpanMut};
 pub use weight::{
-    Heads, Held, LowRank, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed,
-    Published, ReadRows,
+    Heads, Held, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed, Published,
+    ReadRows,
 };

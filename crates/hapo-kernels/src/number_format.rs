@@ -19,10 +19,7 @@ impl NumberFormat {
 
     /// Bytes of one.
     pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 => 2,
-        }
+        if self == Self::F32 { 4 } else { 2 }
     }
 
     /// Length, in f32, of a buffer for `numbers` elements.

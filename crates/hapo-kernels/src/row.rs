@@ -64,8 +64,7 @@ kernel! {
     }
 }
 
-/// The polynomial behind every exponential of this crate (Cephes' coefficients of degree 6, the split of ln 2 for fused
-/// multiply-adds).
+/// The polynomial behind every exponential here (Cephes' coefficients of degree 6, ln 2 split for fused multiply-adds).
 #[inline(always)]
 pub(crate) fn exp_of<V: Lanes>(x: f32) -> f32 {
     // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.

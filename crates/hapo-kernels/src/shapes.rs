@@ -2,13 +2,16 @@
 
 use std::fmt::Debug;
 
-use crate::number_format::NumberFormat;
-use crate::span::Span;
+use crate::{number_format::NumberFormat, span::Span};
 
 /// An item of a small integer table on the device, next to the buffers.
 pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
 
 impl TableItem for u32 {}
+impl TableItem for SegmentRow {}
+impl TableItem for CacheRow {}
+impl TableItem for HeadTarget {}
+impl TableItem for DrawRow {}
 
 /// The shape of a matrix product: activations `[rows, inputs]`, weights `[inputs, outputs]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +88,7 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// True if attention can run on a GPU's tensor cores with bf16 products: rows are multiples of 16 bytes, and heads
-    /// at most 128 wide.
+    /// True if a GPU's tensor cores can run attention in bf16: rows of whole 16 bytes, and heads at most 128 wide.
     pub fn fits_tensor_cores(&self) -> bool {
         self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
     }
@@ -108,7 +110,7 @@ impl AttentionShape {
 ///
 /// Segments of one prefix group (a prefix and those that read it) are adjacent in their table, the prefix
 /// first: gradients of the prefix are summed in table order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct SegmentRow {
     /// First packed row.
@@ -123,10 +125,7 @@ pub struct SegmentRow {
     pub prefix_group: u32,
 }
 
-impl TableItem for SegmentRow {}
-
-/// Tokens of a page of the key/value cache: one block of the CPU's kernel if up to four query heads share a key, and
-/// two warps of a GPU.
+/// Tokens of a page of the cache: a block of the CPU's kernel for up to four query heads a key, two warps of a GPU.
 pub const PAGE: usize = 64;
 
 /// In place of a cell: a GPU leaves out the key and the value. A CPU is given none.
@@ -148,8 +147,7 @@ pub struct CacheLayer {
 
 /// The tokens that one decoded row attends to: a shared prompt, then its own.
 ///
-/// Its pages start at `first_page` in a table of pages: the prompt's, then its own; the last page of each may be partly
-/// filled.
+/// Its pages start at `first_page` in a table: the prompt's, then its own; the last page of each may be partly filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct CacheRow {
@@ -178,8 +176,6 @@ impl CacheRow {
     }
 }
 
-impl TableItem for CacheRow {}
-
 /// A token whose log-probability is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -191,8 +187,6 @@ pub struct HeadTarget {
     /// 1 / temperature.
     pub inverse_temperature: f32,
 }
-
-impl TableItem for HeadTarget {}
 
 /// How a token is drawn from a row of logits.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -220,8 +214,6 @@ impl DrawRow {
         self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
     }
 }
-
-impl TableItem for DrawRow {}
 
 /// A token that was drawn, with its log-probabilities under the whole distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -276,7 +268,8 @@ impl AdamW {
 
 /// The numbers of one `AdamW` step as every element uses them: with g the scaled gradient,
 /// m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← decay·p − rate·m / (correction·√v + ε).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
 pub struct AdamWFactors {
     /// Factor of the gradient.
     pub gradient: f32,

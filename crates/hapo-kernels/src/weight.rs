@@ -1,14 +1,12 @@
 //! Weight matrices as operations are given them: how they are to be held, where their numbers go.
 
-use std::fmt::Debug;
-use std::ops::Range;
+use std::{fmt::Debug, ops::Range};
 
 use hapo_core::Refusal;
 
-use crate::error::Result;
-use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, MatShape};
 use crate::span::{Span, SpanMut};
+use crate::{error::Result, number_format::NumberFormat};
 
 /// The use of a matrix, from which the device chooses a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,9 +119,11 @@ pub struct Output<'a, B, W> {
     pub y: SpanMut<'a, B>,
 }
 
-/// The pair of an adapter beside a matrix of a product: adds s·(x·A)·B.
+/// A matrix of a product and the pair of an adapter beside it, which adds s·(x·A)·B.
 #[derive(Debug)]
-pub struct LowRank<'a, W> {
+pub struct Paired<'a, B, W> {
+    /// The matrix, and where the sum of both products goes.
+    pub output: Output<'a, B, W>,
     /// A `[inputs, rank]`.
     pub a: &'a W,
     /// B `[rank, outputs]`, made by [`Matrix::pair`] for the matrix.
@@ -134,20 +134,11 @@ pub struct LowRank<'a, W> {
     pub scale: f32,
 }
 
-impl<W> LowRank<'_, W> {
+impl<B, W> Paired<'_, B, W> {
     /// The shape of x·A.
     pub fn low_shape(&self, MatShape { rows, inputs, .. }: MatShape) -> MatShape {
         MatShape { rows, inputs, outputs: self.rank }
     }
-}
-
-/// A matrix of a product with its pair.
-#[derive(Debug)]
-pub struct Paired<'a, B, W> {
-    /// The matrix, and where the sum of both products goes.
-    pub output: Output<'a, B, W>,
-    /// The pair.
-    pub pair: LowRank<'a, W>,
 }
 
 /// The place of a pair among those whose matrices one product covers.

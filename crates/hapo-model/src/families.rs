@@ -6,13 +6,12 @@
 use hapo_core::{Refusal, expected};
 use hapo_kernels::{Activation, DeviceCaps};
 
-use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind, Multipliers, Norms, QkNorm};
-use crate::fields::keys::Fixed;
-use crate::fields::rope::Beside;
 use crate::fields::{HfConfig, positive, shown};
-use crate::lora::LoraShape;
-use crate::param_layout::Projection;
+use crate::{
+    config::Config, fields::keys::Fixed, fields::rope::Beside, lora::LoraShape,
+    param_layout::Projection,
+};
 
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "defaults of four independent fields of a file")]
@@ -290,8 +289,7 @@ fn exaone4(fields: &mut HfConfig) -> Result<Decoder, Refusal> {
     Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Head), layers, ..plain })
 }
 
-/// Checks that a model of this configuration, with this adapter, runs on a device of these caps: before memory is
-/// taken.
+/// Checks, before memory is taken, that a model with this adapter runs on a device of these caps.
 pub fn check_run(
     config: &Config,
     caps: DeviceCaps,

@@ -11,8 +11,7 @@ pub struct Gradients<D: Device> {
     /// Is `None` while its memory is given back.
     buf: Option<D::Buf>,
     len: usize,
-    /// Beside an adapter takes the gradients of norms, which are not trained then and which the operation gives in any
-    /// case.
+    /// Beside an adapter takes the gradients of norms, which are not trained then but given in any case.
     unread: Option<D::Buf>,
     /// No backward pass was added since the last clear; the buffer's numbers are then meaningless.
     pub(crate) cleared: bool,
@@ -99,8 +98,7 @@ impl<D: Device> Gradients<D> {
         }
     }
 
-    /// The range of a norm, for an operation that can only add to it: zeroed first in a cleared sum, and read by nobody
-    /// beside an adapter.
+    /// The range of a norm, for an operation that only adds: zeroed first in a cleared sum, unread beside an adapter.
     pub(crate) fn of_norm(&mut self, device: &D, place: Range) -> SpanMut<'_, D::Buf> {
         if self.unread.is_none() {
             return self.cleared(device, place);

@@ -8,10 +8,9 @@ use hapo_kernels::{
     NumberFormat, Numbers, RmsNormGrad,
 };
 
-use crate::batch::Prepared;
-use crate::config::Config;
 use crate::linear::{Backward, Input};
 use crate::model::{Model, times};
+use crate::{batch::Prepared, config::Config};
 
 /// Numbers per target in the statistics of the head.
 const STATS: usize = 6;
@@ -54,8 +53,7 @@ pub(crate) struct Head<D: Device> {
 }
 
 impl<D: Device> Head<D> {
-    /// Buffers for `rows` rows with `targets` targets and at most `chunk` rows of logits at once; reuses `old` if it is
-    /// large enough.
+    /// Buffers for `rows` rows, `targets` targets and up to `chunk` rows of logits at once; `old` if large enough.
     pub(crate) fn reserve(
         old: Option<Self>,
         model: &Model<D>,
@@ -137,12 +135,8 @@ impl<D: Device> Head<D> {
             dx: self.dx.first_mut(rows * hidden),
             dw: pass.gradients.of_norm(device, model.norm.place),
         });
-        device.scatter_rows(
-            hidden,
-            &batch.head_rows,
-            self.dx.first(rows * hidden),
-            d_hidden_states.first_mut(batch.rows * hidden),
-        );
+        let to = d_hidden_states.first_mut(batch.rows * hidden);
+        device.scatter_rows(hidden, &batch.head_rows, self.dx.first(rows * hidden), to);
     }
 
     /// Gradients of the normalised rows and of the head's matrix, chunk by chunk.
@@ -204,17 +198,11 @@ impl<D: Device> Head<D> {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
         device.download(self.stats.first(n * STATS), &mut stats);
-        let mut outputs = Outputs {
-            log_probs: vec![0.0; n],
-            log_probs_t1: vec![0.0; n],
-            entropies: vec![0.0; n],
-        };
+        let [mut log_probs, mut log_probs_t1, mut entropies] = [(); 3].map(|()| vec![0.0; n]);
         for (&i, stats) in batch.order.iter().zip(stats.chunks_exact(STATS)) {
-            outputs.log_probs[i] = stats[0];
-            outputs.log_probs_t1[i] = stats[1];
-            outputs.entropies[i] = stats[2];
+            (log_probs[i], log_probs_t1[i], entropies[i]) = (stats[0], stats[1], stats[2]);
         }
-        outputs
+        Outputs { log_probs, log_probs_t1, entropies }
     }
 
     fn norm_rows(

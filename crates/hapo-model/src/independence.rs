@@ -2,8 +2,7 @@
 
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Output};
 
-use crate::model::Model;
-use crate::param_layout::Projection;
+use crate::{model::Model, param_layout::Projection};
 use hapo_core::Refusal;
 
 /// Rows of the product that others are compared with, and of those.
@@ -26,14 +25,14 @@ impl<D: Device> Model<D> {
         });
         for (linear, format, adds) in of_layer.chain([(&self.head, NumberFormat::F32, false)]) {
             let multiplied = |rows| {
-                let [inputs, outputs] = linear.shape();
+                let [inputs, outputs] = linear.shape;
                 let mut x = self.device.alloc(rows * inputs, factors)?;
                 let mut y = self.device.alloc(rows * outputs, format)?;
                 self.device.upload(&numbers(rows * inputs), x.first_mut(rows * inputs));
                 let onto = if adds { Accumulate::Existing } else { Accumulate::Nothing };
-                let output =
-                    Output { weight: linear.weight(), onto, y: y.first_mut(rows * outputs) };
                 let shape = MatShape { rows, inputs, outputs };
+                let output =
+                    Output { weight: &linear.weight, onto, y: y.first_mut(rows * outputs) };
                 self.device.product(shape, x.first(rows * inputs), [output]);
                 let compared = rows.min(FEW[FEW.len() - 1]) * outputs;
                 let mut values = vec![0.0; compared];

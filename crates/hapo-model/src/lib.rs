@@ -3,7 +3,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod batch;
-mod checksums;
 mod config;
 pub mod config_json;
 pub mod decode;

@@ -8,13 +8,12 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, Held, LowRank, MatShape, Matrix, NumberFormat, Numbers, NumbersMut,
-    Output, PairPlace, Paired, Span, SpanMut,
+    Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Numbers, NumbersMut, Output,
+    PairPlace, Paired, Span, SpanMut,
 };
 
-use crate::gradients::Gradients;
-use crate::lora::LoraShape;
 use crate::param_layout::{Param, Range};
+use crate::{gradients::Gradients, lora::LoraShape};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
@@ -61,9 +60,9 @@ struct Pair<D: Device> {
 
 #[derive(Debug)]
 pub(crate) struct Linear<D: Device> {
-    weight: D::Weight,
+    pub(crate) weight: D::Weight,
     /// Inputs and outputs; rows and columns of an embedding that is looked up.
-    shape: [usize; 2],
+    pub(crate) shape: [usize; 2],
     pub(crate) place: Range,
     pub(crate) bias: Option<Vector<D>>,
     pair: Option<Pair<D>>,
@@ -91,14 +90,6 @@ impl<D: Device> Linear<D> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
         Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
-    }
-
-    pub(crate) fn weight(&self) -> &D::Weight {
-        &self.weight
-    }
-
-    pub(crate) fn shape(&self) -> [usize; 2] {
-        self.shape
     }
 
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
@@ -153,11 +144,6 @@ impl<D: Device> Linear<D> {
         Ok(())
     }
 
-    /// Prepares the matrix for decoding; whether it will be faster.
-    pub(crate) fn pack_for_decode(&mut self, device: &D) -> Result<bool, Refusal> {
-        Ok(self.weight.pack_for_decode(device)?)
-    }
-
     /// `y = x·W + bias + s·(x·A)·B`.
     pub(crate) fn forward(&self, input: Input<'_, D>, y: SpanMut<D::Buf>) {
         Self::products([(self, y)], input, false);
@@ -200,8 +186,7 @@ impl<D: Device> Linear<D> {
         };
         let outputs = all.map(|(linear, y)| {
             let Pair { a, b, rank, scale, .. } = linear.pair.as_ref().expect("pairs alike");
-            let pair = LowRank { a, b, rank: *rank, scale: *scale };
-            Paired { output: output((linear, y)), pair }
+            Paired { output: output((linear, y)), a, b, rank: *rank, scale: *scale }
         });
         device.product_with_pairs(shape, x, low, outputs);
     }
@@ -245,8 +230,9 @@ impl<D: Device> Linear<D> {
         if let Some(pair) = &self.pair {
             let rows = x.len / pair.inputs;
             let shape = MatShape { rows, inputs: pair.inputs, outputs: pair.rank };
-            device.product(shape, x, [pair.low(pass.low, rows)]);
             let ([a, b], rank) = (pair.places, pair.rank);
+            let (onto, y) = (Accumulate::Multiplied(pair.scale), pass.low.first_mut(rows * rank));
+            device.product(shape, x, [Output { weight: &pair.a, onto, y }]);
             let (low, d_low) = (pass.low.first(rows * rank), pass.d_low.first(rows * rank));
             let shape = MatShape { rows, inputs: rank, outputs };
             pass.gradients.add_product(device, b, shape, low, dy);
@@ -258,14 +244,6 @@ impl<D: Device> Linear<D> {
     fn shape_for(&self, x: Span<D::Buf>) -> MatShape {
         let [inputs, outputs] = self.shape;
         MatShape { rows: x.len / inputs, inputs, outputs }
-    }
-}
-
-impl<D: Device> Pair<D> {
-    /// The product of some rows that makes `low = s·x·A`.
-    fn low<'a>(&'a self, low: &'a mut D::Buf, rows: usize) -> Output<'a, D::Buf, D::Weight> {
-        let (onto, y) = (Accumulate::Multiplied(self.scale), low.first_mut(rows * self.rank));
-        Output { weight: &self.a, onto, y }
     }
 }
 

@@ -25,8 +25,7 @@ impl LoraShape {
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
     }
 
-    /// Every tensor by PEFT's name and shape, in the order of the flat buffer: A `[rank, inputs]` and B `[outputs,
-    /// rank]` of each target of each layer.
+    /// Every tensor as PEFT has it, in the buffer's order: of each layer's targets A `[rank, inputs]`, B `[outputs, rank]`.
     pub fn tensors(&self, config: &Config) -> Vec<TensorSpec> {
         let of_layer = |layer: usize| {
             self.targets.iter().flat_map(move |&which| {

@@ -9,14 +9,12 @@ use hapo_kernels::{
     ReadRows, RmsNorm, Span, SpanMut,
 };
 
-use crate::config::Config;
-use crate::config::decoder::{Norms, QkNorm};
-use crate::config::rope;
-use crate::families;
-use crate::gradients::Gradients;
+use crate::config::decoder::{Norms, QkNorm, angles};
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
-use crate::lora::LoraShape;
-use crate::param_layout::{Param, ParamLayout, Projection, Range};
+use crate::param_layout::{
+    EMBEDDING, HEAD, NORM, Param, ParamLayout, Projection, Range, unknown_tensor,
+};
+use crate::{config::Config, families, gradients::Gradients, lora::LoraShape};
 
 #[derive(Debug)]
 pub struct Model<D: Device> {
@@ -155,7 +153,7 @@ impl<D: Device> Model<D> {
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         let norm = Vector::new(&device, layout.get(NORM)?)?;
         let angles = config.decoder.ropes.iter().map(|it| {
-            let table = rope::angles(&config, it, positions);
+            let table = angles(&config, it, positions);
             let mut angles = device.alloc(table.len(), NumberFormat::F32)?;
             device.upload(&table, angles.first_mut(table.len()));
             Ok::<_, Refusal>(angles)
@@ -246,7 +244,7 @@ impl<D: Device> Model<D> {
         let Self { device, layers, head, .. } = self;
         let mut all = true;
         for linear in layers.iter_mut().flat_map(Layer::linears_mut).chain([head]) {
-            all &= linear.pack_for_decode(device)?;
+            all &= linear.weight.pack_for_decode(device)?;
         }
         Ok(all)
     }
@@ -280,7 +278,7 @@ impl<D: Device> Model<D> {
                 return Ok(Found { param: &layout.params()[index], index, is_adapters });
             }
         }
-        Err(crate::param_layout::unknown_tensor(name))
+        Err(unknown_tensor(name))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -489,7 +487,7 @@ impl<D: Device> Model<D> {
 
     /// Embeddings of tokens, the input of the first layer.
     pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, mut x: SpanMut<D::Buf>) {
-        let embedding = Numbers::Weight(self.embedding().weight());
+        let embedding = Numbers::Weight(&self.embedding().weight);
         device.gather_rows(self.embedding_layout(), tokens, embedding, x.again());
         times(device, x, self.config.decoder.multipliers.embedding);
     }
@@ -553,10 +551,6 @@ fn in_order<T>(tensors: impl Iterator<Item = (Range, T)>) -> Vec<T> {
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, it)| it).collect()
 }
-
-const EMBEDDING: &str = "model.embed_tokens.weight";
-const NORM: &str = "model.norm.weight";
-const HEAD: &str = "lm_head.weight";
 
 fn bytes_of<D: Device>(tensor: &Tensor<'_, D>) -> usize {
     match tensor {

@@ -11,6 +11,10 @@ use hapo_kernels::{PairPlace, Published};
 
 use crate::config::{Config, TensorSpec};
 
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(crate) const NORM: &str = "model.norm.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
+
 /// Elements between which tensors start.
 const ALIGN: usize = 16;
 
@@ -91,8 +95,7 @@ impl ParamLayout {
         (self.len * size_of::<f32>()) as u64
     }
 
-    /// The parts of tensors in `offset..offset + len`: the tensor's number, the first element within it, and where
-    /// the part lies in the range.
+    /// The parts of tensors in `offset..offset + len`: the tensor's number, its first element, the place in the range.
     pub(crate) fn parts(
         &self,
         offset: usize,
@@ -114,8 +117,6 @@ impl ParamLayout {
         found.ok_or_else(|| unknown_tensor(name))
     }
 }
-
-const EMBEDDING: &str = "model.embed_tokens.weight";
 
 impl Param {
     pub(crate) fn place(&self) -> Range {

@@ -21,15 +21,12 @@ pub struct CpuBuf {
 impl CpuBuf {
     pub(super) fn zeros(len: usize) -> Result<Self> {
         let bytes = len.saturating_mul(size_of::<f32>());
-        let refused = DeviceError::Allocation { bytes };
-        let Some(total) = len.checked_add(LINE) else {
-            return Err(refused);
-        };
-        if Vec::<f32>::new().try_reserve_exact(total).is_err() {
-            return Err(refused);
-        }
+        let total = len.checked_add(LINE);
+        let total = total.filter(|it| Vec::<f32>::new().try_reserve_exact(*it).is_ok());
+        let total = total.ok_or(DeviceError::Allocation { bytes })?;
         // `vec!` asks for zeroed pages, which cost nothing until they are touched.
         let data = vec![0.0_f32; total];
+        #[cfg(target_os = "linux")]
         ask_for_huge_pages(&data);
         let misaligned = (data.as_ptr().addr() / size_of::<f32>()) % LINE;
         Ok(Self { start: (LINE - misaligned) % LINE, data, len, _counted: None })
@@ -58,8 +55,7 @@ impl CpuBuf {
     }
 }
 
-/// A product walks down columns of a matrix, a page per step: with 2 MiB pages it does not wait for
-/// addresses. Only advice; nothing depends on it.
+/// A product walks down columns, a page per step: with 2 MiB pages it does not wait for addresses. Only advice.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(data: &[f32]) {
     const HUGE: usize = 2 << 20;
@@ -71,9 +67,6 @@ fn ask_for_huge_pages(data: &[f32]) {
         unsafe { libc::madvise(pointer, end - start, libc::MADV_HUGEPAGE) };
     }
 }
-
-#[cfg(not(target_os = "linux"))]
-fn ask_for_huge_pages(_: &[f32]) {}
 
 impl Buffer for CpuBuf {
     fn len(&self) -> usize {

@@ -1,21 +1,17 @@
 //! The operations of the CPU, each a kernel of its own file.
 
+use rayon::prelude::*;
+
 use super::attention::{cache, prompt};
 use super::buffer::CpuBuf;
-use super::pool::Cpu;
-use super::rounding::Rounding;
-use super::share::Shared;
-use super::squares::squared_norm;
-use super::update::{Moments, Parameter};
+use super::pool::{Cpu, Shared};
+use super::update::{Moments, Parameter, Rounding};
 use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::device::{
     Attention, AttentionDecode, AttentionGrad, CacheAppend, Device, HeadGrad, HeadStats, RmsNorm,
     RmsNormGrad, Rotation,
 };
-use crate::device_caps::DeviceCaps;
-use crate::draw::draw;
-use crate::error::Result;
 use crate::number_format::{Compute, NumberFormat};
 use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
@@ -23,6 +19,7 @@ use crate::shapes::{
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
+use crate::{device_caps::DeviceCaps, draw::draw, error::Result};
 
 type Read<'a> = Span<'a, CpuBuf>;
 type Write<'a> = SpanMut<'a, CpuBuf>;
@@ -72,11 +69,18 @@ impl Device for Cpu {
     }
 
     fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.install(work)
+        if self.serial { work() } else { self.pool.install(work) }
     }
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        self.for_items(items, work);
+        if items.len() <= 1 || self.serial {
+            return items.iter_mut().for_each(|item| work(self, item));
+        }
+        let mut alone = self.clone();
+        alone.serial = true;
+        self.pool.install(|| {
+            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
+        });
     }
 
     fn product<const N: usize>(
@@ -215,7 +219,7 @@ impl Device for Cpu {
 
     fn squared_norms(&self, of: &[Kept]) -> Vec<f64> {
         let norm = |it: &Kept| match it {
-            Numbers::Span(it) => squared_norm(self, it.read()),
+            Numbers::Span(it) => norm::squared_norm(self, it.read()),
             Numbers::Weight(it) => it.squared_norm(self),
         };
         of.iter().map(norm).collect()

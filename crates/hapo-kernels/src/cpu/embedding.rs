@@ -1,7 +1,6 @@
 //! Rows in and out: the embedding in either layout, gather and scatter.
 
-use super::pool::Cpu;
-use super::share::Shared;
+use super::pool::{Cpu, Shared};
 use crate::shapes::EmbeddingLayout;
 
 /// Rows of a task.

@@ -2,12 +2,9 @@
 
 use hapo_core::Refusal;
 
-use super::convert::nearest;
-use super::form::Form;
-use super::pool::Cpu;
-use super::product::kernel::PANEL;
-use super::share::Shared;
-use super::split;
+use super::convert::{nearest, upper};
+use super::pool::{Cpu, Shared};
+use super::{product::Form, product::kernel::PANEL};
 use crate::lanes::{WIDTH, kernel};
 use crate::weight::{Published, ReadRows};
 
@@ -71,7 +68,7 @@ impl Filling<'_> {
     }
 }
 
-/// The half word of a number: its nearest bf16, or one of the parts that [`split`] makes.
+/// The half word of a number: its nearest bf16, or one of the parts that [`split`](super::convert::split) makes.
 const NEAREST: u8 = 0;
 const UPPER: u8 = 1;
 const TAIL: u8 = 2;
@@ -80,7 +77,7 @@ const TAIL: u8 = 2;
 fn half<const HALF: u8>(x: f32) -> u32 {
     match HALF {
         NEAREST => nearest(x),
-        UPPER => split::upper(x),
+        UPPER => upper(x),
         _ => x.to_bits() & 0xffff,
     }
 }

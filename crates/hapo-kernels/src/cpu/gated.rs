@@ -1,10 +1,8 @@
 //! `f(gate) ⊙ up` and its gradient, in one pass each.
 
-use super::pool::Cpu;
-use super::share::Shared;
+use super::pool::{Cpu, Shared};
 use crate::lanes::{fma, kernel};
-use crate::row::exp_of;
-use crate::shapes::Activation;
+use crate::{row::exp_of, shapes::Activation};
 
 const BLOCK: usize = 16 * 1024;
 

@@ -1,7 +1,6 @@
 //! Log-probabilities and entropies of targets, and their gradient on the logits, row by row.
 
-use super::pool::Cpu;
-use super::share::Shared;
+use super::pool::{Cpu, Shared};
 use crate::device::{HeadGrad, HeadStats};
 use crate::lanes::{fma, kernel};
 use crate::row::{RowStats, exp_of, log_prob, row_stats};

@@ -1,13 +1,11 @@
-//! Memory that this process may still take: the least of the machine's, its control groups' and its own limit (`ulimit
-//! -v`).
+//! Memory that this process may still take: the least of the machine's, its control groups' and its `ulimit -v`.
 
-use std::fs::read_to_string;
-use std::path::Path;
+use std::{fs::read_to_string, path::Path};
 
 /// Bytes that are free for this process; `None` where the system does not say.
 pub(super) fn free_bytes() -> Option<u64> {
     // On EIO, here and in the next three, memory is taken for unlimited, as where the system does not say.
-    let machine = available(&read_to_string("/proc/meminfo").ok()?)?;
+    let machine = bytes_of("MemAvailable:", &read_to_string("/proc/meminfo").ok()?)?;
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_groups = of_groups(&groups, Path::new("/sys/fs/cgroup"));
     let read = |file: &str| read_to_string(file).unwrap_or_default();
@@ -19,14 +17,12 @@ pub(super) fn free_bytes() -> Option<u64> {
 fn of_address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|it| it.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
-    let line = status.lines().find_map(|it| it.strip_prefix("VmSize:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(limit.saturating_sub(kilobytes * 1024))
+    Some(limit.saturating_sub(bytes_of("VmSize:", status)?))
 }
 
-/// `MemAvailable` of `/proc/meminfo`.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+/// The bytes that a line of `/proc/meminfo` or `/proc/self/status` names in kB.
+fn bytes_of(name: &str, text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|it| it.strip_prefix(name))?;
     let kilobytes = line.trim().strip_suffix("kB")?.trim();
     Some(kilobytes.parse::<u64>().ok()? * 1024)
 }
@@ -83,8 +79,8 @@ mod tests {
     #[test]
     fn the_machine_says_what_is_available() {
         let text = "MemTotal:       24689652 kB\nMemFree: 12 kB\nMemAvailable:   1024 kB\n";
-        assert_eq!(available(text), Some(1 << 20));
-        assert_eq!(available("MemTotal: 3 kB\n"), None);
+        assert_eq!(bytes_of("MemAvailable:", text), Some(1 << 20));
+        assert_eq!(bytes_of("MemAvailable:", "MemTotal: 3 kB\n"), None);
     }
 
     #[test]

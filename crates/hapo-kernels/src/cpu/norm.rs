@@ -1,18 +1,20 @@
-//! RMS norm and column sums.
+//! RMS norm, column sums and sums of squares.
 //!
-//! Sums over a row run in sixteen lanes and a fixed tree; sums over rows run within blocks of 64 rows
-//! and then over blocks in order.
+//! Sums over a row run in sixteen lanes and a fixed tree; sums over rows run within blocks of 64 rows and then over blocks
+//! in order. Sums of squares are in f64, in an order fixed by the length.
 
 use std::borrow::Cow;
 
-use super::pool::Cpu;
-use super::share::Shared;
+use super::convert::join;
+use super::pool::{Cpu, Shared};
 use crate::device::{RmsNorm, RmsNormGrad};
 use crate::lanes::{Lanes, fma, kernel};
 use crate::row::{LANES, reduce};
 use crate::shapes::Accumulate;
 
 const ROWS: usize = 64;
+/// Elements of a task of squares.
+const SQUARES: usize = 64 * 1024;
 
 /// What a norm multiplies by, `offset` + w.
 fn factors(offset: f32, w: &[f32]) -> Cow<'_, [f32]> {
@@ -66,15 +68,8 @@ pub(super) fn rms_norm_grad(cpu: &Cpu, it: RmsNormGrad<Cpu>) {
         // SAFETY: blocks of rows are disjoint.
         let dx = unsafe { dx.part(first * width, n * width) };
         let mut part = vec![0.0; width];
-        norm_rows_grad(
-            &x[range.clone()],
-            w,
-            &inverse_rms[first..first + n],
-            &dy[range],
-            add,
-            dx,
-            &mut part,
-        );
+        let (x, dy, inverse) = (&x[range.clone()], &dy[range], &inverse_rms[first..first + n]);
+        norm_rows_grad(x, w, inverse, dy, add, dx, &mut part);
         part
     });
     add_in_order(&parts, dw);
@@ -188,5 +183,60 @@ kernel! {
                 *dw = fma::<V>(dy, x * r, *dw);
             }
         }
+    }
+}
+
+/// Σ x²: lanes of 16 in blocks of 256, blocks in order.
+pub(super) fn squared_norm(cpu: &Cpu, x: &[f32]) -> f64 {
+    cpu.map_tasks(x.len().div_ceil(SQUARES), |task| {
+        sum_of_squares(&x[task * SQUARES..((task + 1) * SQUARES).min(x.len())])
+    })
+    .into_iter()
+    .sum()
+}
+
+kernel! {
+    fn sum_of_squares<V>(x: &[f32]) -> f64 {
+        let mut total = 0.0_f64;
+        for block in x.chunks(256) {
+            let mut lanes = [0.0_f32; LANES];
+            let (chunks, rest) = block.as_chunks::<LANES>();
+            for chunk in chunks {
+                for i in 0..LANES {
+                    lanes[i] = fma::<V>(chunk[i], chunk[i], lanes[i]);
+                }
+            }
+            for (i, &v) in rest.iter().enumerate() {
+                lanes[i] = fma::<V>(v, v, lanes[i]);
+            }
+            total += f64::from(reduce(lanes));
+        }
+        total
+    }
+}
+
+/// Σ x² of a matrix that is split.
+pub(super) fn squared_norm_split(cpu: &Cpu, words: &[f32], tails: &[f32]) -> f64 {
+    assert_eq!(tails.len(), words.len(), "as many tails");
+    cpu.map_tasks(words.len().div_ceil(SQUARES), |task| {
+        let block = task * SQUARES..words.len().min((task + 1) * SQUARES);
+        let (words, tails) = (&words[block.clone()], &tails[block]);
+        sum_of_split_squares(bytemuck::cast_slice(words), bytemuck::cast_slice(tails))
+    })
+    .into_iter()
+    .sum()
+}
+
+kernel! {
+    fn sum_of_split_squares<V>(packed: &[u32], tails: &[u32]) -> f64 {
+        const LANES: usize = 8;
+        let mut sums = [0.0_f64; LANES];
+        for (words, tails) in packed.chunks(LANES).zip(tails.chunks(LANES)) {
+            for (sum, (word, tails)) in sums.iter_mut().zip(words.iter().zip(tails)) {
+                let [even, odd] = join(*word, *tails).map(f64::from);
+                *sum += even * even + odd * odd;
+            }
+        }
+        sums.iter().sum()
     }
 }

@@ -1,24 +1,26 @@
-//! The CPU's own pool of threads, and the copy that its products keep.
+//! The CPU's own pool of threads, the slices that its tasks share, and the copy that its products keep.
 //!
-//! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads.
+//! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads. Tiles of
+//! a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot express.
+//!
+//! Price: the caller promises that tasks write disjoint elements; bounds are still checked.
 
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapo_core::Refusal;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
-use super::share::Shared;
-use crate::isa::multiplies_bf16;
-use crate::memory_counter::MemoryCounter;
-use crate::number_format::Compute;
+use crate::{isa::multiplies_bf16, memory_counter::MemoryCounter, number_format::Compute};
 
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    pool: Arc<rayon::ThreadPool>,
+    pub(super) pool: Arc<rayon::ThreadPool>,
     threads: usize,
-    serial: bool,
+    /// A handle of one worker.
+    pub(super) serial: bool,
     compute: Compute,
     /// The largest copy that a product has made.
     copy: Arc<Mutex<Option<CpuBuf>>>,
@@ -37,9 +39,21 @@ impl Cpu {
     /// # Errors
     /// Products that the CPU has no instructions for.
     pub fn computing(threads: usize, compute: Compute) -> Result<Self, Refusal> {
-        if let Some((problem, hint)) = refusal(compute) {
-            let problem = format!("compute = \"{compute}\": {problem}");
-            return Err(Refusal::input(problem).hint(hint));
+        let refuse = |problem: &str, hint: &'static str| {
+            Err(Refusal::input(format!("compute = \"{compute}\": {problem}")).hint(hint))
+        };
+        match compute {
+            Compute::Bf16 if !multiplies_bf16() => {
+                return refuse(
+                    "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
+                    "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
+                );
+            }
+            Compute::Tf32 => {
+                let hint = "compute = \"f32\" and compute = \"bf16\" are what a CPU has";
+                return refuse("the CPU has no TF32 products", hint);
+            }
+            Compute::F32 | Compute::Bf16 => {}
         }
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -52,15 +66,8 @@ impl Cpu {
             .map_err(|error| {
                 Refusal::machine(format!("cannot start {threads} worker threads")).source(error)
             })?;
-        let (pool, serial) = (Arc::new(pool), threads == 1);
-        Ok(Self {
-            pool,
-            threads,
-            serial,
-            compute,
-            copy: Arc::default(),
-            tally: MemoryCounter::default(),
-        })
+        let (pool, serial, copy) = (Arc::new(pool), threads == 1, Arc::default());
+        Ok(Self { pool, threads, serial, compute, copy, tally: MemoryCounter::default() })
     }
 
     /// Number of workers.
@@ -117,24 +124,6 @@ impl Cpu {
         }
     }
 
-    pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.serial { work() } else { self.pool.install(work) }
-    }
-
-    /// Runs `work` on every item, each with a handle of one worker.
-    pub(super) fn for_items<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        if items.len() <= 1 || self.serial {
-            for item in items {
-                work(self, item);
-            }
-            return;
-        }
-        let alone = Self { serial: true, ..self.clone() };
-        self.pool.install(|| {
-            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
-        });
-    }
-
     /// Runs `work` on room for `len` numbers, which is kept for the next one.
     pub(super) fn with_copy<R>(&self, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
         let kept = || self.copy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,17 +137,43 @@ impl Cpu {
     }
 }
 
-/// Why the CPU has no such products, and a way out.
-fn refusal(compute: Compute) -> Option<(&'static str, &'static str)> {
-    match compute {
-        Compute::Bf16 if !multiplies_bf16() => Some((
-            "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
-            "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
-        )),
-        Compute::Tf32 => Some((
-            "the CPU has no TF32 products",
-            "compute = \"f32\" and compute = \"bf16\" are what a CPU has",
-        )),
-        Compute::F32 | Compute::Bf16 => None,
+/// A mutable slice that tasks share.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a, T = f32> {
+    pointer: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: the only access is `part`, whose callers promise disjoint ranges between threads.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub(super) fn new(slice: &'a mut [T]) -> Self {
+        Self { pointer: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+    }
+
+    /// The elements `offset..offset + len`.
+    ///
+    /// # Safety
+    /// No other reference to any of these elements is alive while the result is.
+    pub(super) unsafe fn part(&self, offset: usize, len: usize) -> &'a mut [T] {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "a part inside the shared slice"
+        );
+        // SAFETY: in bounds by the assertion, unaliased by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.add(offset), len) }
+    }
+
+    /// A pointer to element `offset`, for a product that writes `rows` rows of `width` elements, `stride` apart.
+    pub(super) fn tile(&self, offset: usize, rows: usize, stride: usize, width: usize) -> *mut T {
+        assert!(
+            rows == 0 || offset + (rows - 1) * stride + width <= self.len,
+            "a tile inside the shared slice"
+        );
+        self.pointer.wrapping_add(offset)
     }
 }

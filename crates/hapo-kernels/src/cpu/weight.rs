@@ -10,22 +10,15 @@ use std::ops::Range;
 
 use hapo_core::Refusal;
 
-use super::buffer::CpuBuf;
-use super::convert::{halves, is_bf16, nearest};
-use super::fill::Filling;
-use super::form::Form;
-use super::pool::Cpu;
+use super::convert::{is_bf16, join, nearest, upper};
+use super::norm::{squared_norm, squared_norm_split};
+use super::pool::{Cpu, Shared};
 use super::product::kernel::{PANEL, Right};
-use super::product::{bf16, f32};
-use super::share::Shared;
-use super::squares::{squared_norm, squared_norm_split};
-use super::update::Parameter;
-use super::{embedding, split};
-use crate::device::Device;
-use crate::error::Result;
+use super::product::{Form, bf16, f32};
+use super::{buffer::CpuBuf, embedding, fill::Filling, update::Parameter};
 use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
-use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
+use crate::{device::Device, error::Result, span::Buffer};
 
 /// A matrix `[inputs, outputs]`.
 #[derive(Debug)]
@@ -70,7 +63,7 @@ impl Matrix<Cpu> for CpuWeight {
         match &mut self.tails {
             None => packed.write(cpu, first, from, numbers, nearest),
             Some(tails) => {
-                packed.write(cpu, first, from, numbers, split::upper);
+                packed.write(cpu, first, from, numbers, upper);
                 packed.write(cpu, first, from, tails.as_mut_slice(), |it| it.to_bits() & 0xffff);
             }
         }
@@ -97,7 +90,7 @@ impl Matrix<Cpu> for CpuWeight {
         let tails = self.tails.as_ref().map(CpuBuf::as_slice);
         packed.read(cpu, first, to, |at, upper| {
             let tail = tails.map_or(0, |it| it[at].to_bits());
-            split::join(numbers[at].to_bits(), tail)[usize::from(upper)]
+            join(numbers[at].to_bits(), tail)[usize::from(upper)]
         });
     }
 
@@ -130,16 +123,13 @@ impl CpuWeight {
     ) {
         self.check(shape);
         let numbers = self.numbers.as_slice();
-        let panels = |words| {
-            let words = bytemuck::cast_slice(words);
-            Right::Panels { words, steps: shape.inputs }
-        };
+        let (steps, words) = (shape.inputs, bytemuck::cast_slice::<f32, u32>);
         let right = match (self.form, &self.quick) {
             (Form::F32, None) => {
                 Right::Numbers { data: numbers, step_stride: shape.outputs, column_stride: 1 }
             }
-            (Form::F32, Some(quick)) => panels(quick.as_slice()),
-            (Form::Panels, _) => panels(numbers),
+            (Form::F32, Some(quick)) => Right::Panels { words: words(quick.as_slice()), steps },
+            (Form::Panels, _) => Right::Panels { words: words(numbers), steps },
             (Form::Pairs | Form::Split, _) => {
                 return bf16::forward(cpu, shape, x, numbers, onto, y);
             }
@@ -286,7 +276,7 @@ impl Packed {
             let (panel, column) = (token / PANEL, token % PANEL);
             for (i, x) in x.iter_mut().enumerate() {
                 let (at, upper) = self.place(i, column);
-                *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
+                *x = join(words[panel * len + at].to_bits(), 0)[usize::from(upper)];
             }
         });
     }

@@ -127,8 +127,7 @@ impl Config {
         }
     }
 
-    /// Bounds the sum of parameters. One layer stands for all: they are alike, and a sum over 1024 of them
-    /// cannot overflow u64 within the bounds of the sizes.
+    /// Bounds the sum of parameters. One layer stands for all alike: with these sizes 1024 cannot overflow u64.
     fn check_parameters(&self) -> Result<(), Refusal> {
         let one = Self { layers: 1, ..self.clone() };
         let count = |spec: &TensorSpec| {

@@ -78,27 +78,20 @@ pub(crate) fn encode(dtype: Dtype, values: &[f32], bytes: &mut Vec<u8>) {
     bytes.clear();
     bytes.resize(values.len() * dtype.size(), 0);
     match dtype {
-        Dtype::F32 => {
-            let (words, _) = bytes.as_chunks_mut::<4>();
-            for (word, value) in words.iter_mut().zip(values) {
-                *word = value.to_le_bytes();
-            }
-        }
+        Dtype::F32 => fill(bytes, values.iter().map(|it| it.to_le_bytes())),
         Dtype::Bf16 => {
-            let (words, _) = bytes.as_chunks_mut::<2>();
-            for (word, value) in words.iter_mut().zip(values) {
-                *word = half::bf16::from_f32(*value).to_le_bytes();
-            }
+            fill(bytes, values.iter().map(|it| half::bf16::from_f32(*it).to_le_bytes()));
         }
         Dtype::F16 => {
             let mut narrow = vec![half::f16::ZERO; values.len()];
             narrow.convert_from_f32_slice(values);
-            let (words, _) = bytes.as_chunks_mut::<2>();
-            for (word, value) in words.iter_mut().zip(&narrow) {
-                *word = value.to_le_bytes();
-            }
+            fill(bytes, narrow.iter().map(|it| it.to_le_bytes()));
         }
     }
+}
+
+fn fill<const N: usize>(bytes: &mut [u8], words: impl Iterator<Item = [u8; N]>) {
+    bytes.as_chunks_mut::<N>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word);
 }
 
 #[cfg(test)]

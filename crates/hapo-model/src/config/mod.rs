@@ -6,7 +6,6 @@
 pub(crate) mod check;
 pub(crate) mod decoder;
 pub(crate) mod dtype;
-pub(crate) mod rope;
 
 use hapo_kernels::AttentionShape;
 
@@ -81,8 +80,7 @@ impl Config {
         AttentionShape { rotated, window, ..self.attention_shape() }
     }
 
-    /// Every tensor of the folder, in the order of the flat parameter buffer. `lm_head.weight` is
-    /// absent when the head is tied.
+    /// Every tensor of the folder, in the order of the flat buffer; there is no `lm_head.weight` when the head is tied.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let (h, hd) = (self.hidden, self.head_dim);
         let (q, kv) = (self.heads * hd, self.kv_heads * hd);

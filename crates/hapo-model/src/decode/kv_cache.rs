@@ -14,8 +14,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use hapo_core::{Fault, Refusal};
 use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
-use crate::config::Config;
-use crate::model::Model;
+use crate::{config::Config, model::Model};
 
 use super::pages::{Pages, PromptPages};
 use super::workspace::Workspace;
@@ -36,7 +35,7 @@ pub struct KvCache<D: Device> {
     pub(crate) buf: D::Buf,
     layers: usize,
     format: NumberFormat,
-    pages: Pages,
+    pub(super) pages: Pages,
     prompts: BTreeMap<PromptSlot, Prompt>,
     sequences: BTreeMap<SeqSlot, Sequence>,
     /// Never given before.
@@ -72,8 +71,7 @@ pub(crate) struct StepRows {
 }
 
 impl<D: Device> KvCache<D> {
-    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the model's
-    /// format ([`Model::kv_format`]).
+    /// A cache for `tokens` tokens of prompts and sequences, rounded up to full pages, in [`Model::kv_format`].
     pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, Refusal> {
         let (shape, format) = (model.config.attention_shape(), model.kv_format());
         let pages = tokens.div_ceil(PAGE);
@@ -91,8 +89,7 @@ impl<D: Device> KvCache<D> {
         })
     }
 
-    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim` numbers, the tokens rounded up
-    /// to full pages.
+    /// Bytes of a cache of `tokens` tokens, in full pages: `tokens · layers · 2 · kv_heads · head_dim` numbers.
     pub fn bytes(config: &Config, format: NumberFormat, tokens: usize) -> usize {
         tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config, format) as usize
     }
@@ -201,12 +198,7 @@ impl<D: Device> KvCache<D> {
         slot
     }
 
-    pub(crate) fn give_pages(&mut self, pages: &[u32]) {
-        self.pages.give(pages);
-    }
-
-    /// The rows of `n` more tokens of each sequence, for which pages are taken where theirs are full. Nothing is
-    /// taken on an error.
+    /// The rows of `n` more tokens of each sequence; pages are taken where theirs are full, and none on an error.
     pub(crate) fn step_rows(
         &mut self,
         slots: impl Iterator<Item = SeqSlot> + Clone,

@@ -48,10 +48,16 @@ impl Pages {
         Some(page)
     }
 
-    /// Pages for the tokens of a prompt; `None`, and nothing is taken, where too few are free. With `share` the next
-    /// prompt may have its full pages as well.
+    /// Pages for the tokens of a prompt, or none if too few are free. With `share` others may have its full pages.
     pub(crate) fn take_for(&mut self, tokens: &[u32], share: bool) -> Option<PromptPages> {
-        let mut pages = self.begins_alike(tokens);
+        // The shared pages with which these tokens begin.
+        let mut pages: Vec<u32> = Vec::new();
+        for tokens in tokens.chunks_exact(PAGE) {
+            match self.shared.get(&(pages.last().copied(), tokens.into())) {
+                Some(&page) => pages.push(page),
+                None => break,
+            }
+        }
         let written = pages.len() * PAGE;
         let more = tokens.len().div_ceil(PAGE) - pages.len();
         if more > self.free.len() {
@@ -91,18 +97,6 @@ impl Pages {
                 self.free.push(page);
             }
         }
-    }
-
-    /// The shared pages with which these tokens begin.
-    fn begins_alike(&self, tokens: &[u32]) -> Vec<u32> {
-        let mut pages: Vec<u32> = Vec::new();
-        for tokens in tokens.chunks_exact(PAGE) {
-            match self.shared.get(&(pages.last().copied(), tokens.into())) {
-                Some(&page) => pages.push(page),
-                None => break,
-            }
-        }
-        pages
     }
 }
 

@@ -6,10 +6,8 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, CacheAppend, Device, EmbeddingLayout, Numbers, SegmentRow};
 
-use crate::batch::check_tokens;
-use crate::batch::too_long;
-use crate::layer::AttentionArgs;
-use crate::model::Model;
+use crate::batch::{check_tokens, too_long};
+use crate::{layer::AttentionArgs, model::Model};
 
 use super::kv_cache::{KvCache, PromptSlot, cells};
 use super::pages::PromptPages;
@@ -45,7 +43,7 @@ impl<D: Device> PartialPrompt<D> {
 impl<D: Device> KvCache<D> {
     #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
     pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
-        self.give_pages(&prompt.pages.pages);
+        self.pages.give(&prompt.pages.pages);
     }
 
     /// Takes pages for a prompt that [`KvCache::continue_prefill`] reads in pieces.
@@ -63,8 +61,7 @@ impl<D: Device> KvCache<D> {
         Ok(PartialPrompt { tokens: tokens.to_vec(), read: 0, pages, held })
     }
 
-    /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is complete.
-    /// The pieces change no bits.
+    /// Reads at most `most` more tokens; the slot and the last logits once all are read. The pieces change no bits.
     pub fn continue_prefill(
         &mut self,
         model: &Model<D>,
@@ -117,13 +114,9 @@ impl<D: Device> KvCache<D> {
         let held = &mut prompt.held;
         let positions: Vec<u32> = (done as u32..end as u32).collect();
         let tokens = TokenRows::new(device, &prompt.tokens[done..end], &positions);
-        let segment = device.table(&[SegmentRow {
-            start: done as u32,
-            len: rows as u32,
-            prefix_start: 0,
-            prefix_len: done as u32,
-            prefix_group: 0,
-        }]);
+        let (start, n) = (done as u32, rows as u32);
+        let segment = SegmentRow { start, len: n, prefix_len: start, ..SegmentRow::default() };
+        let segment = device.table(&[segment]);
         // Another prompt wrote the pages before this.
         let from = done.max(prompt.pages.written).min(end);
         let to = device.table(&cells(&prompt.pages.pages, from..end));
@@ -160,19 +153,14 @@ impl<D: Device> KvCache<D> {
         head_rows: usize,
     ) -> Result<Workspace<D>, Refusal> {
         self.expect_format(model.kv_format());
+        let rank = model.rank();
         match self.prefill.take() {
-            Some(work)
-                if work.rank == model.rank()
-                    && work.rows >= rows
-                    && work.head_rows >= head_rows =>
-            {
-                Ok(work)
-            }
+            Some(it) if it.rank == rank && it.rows >= rows && it.head_rows >= head_rows => Ok(it),
             old => {
                 let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
                 let (rows, head_rows) = (rows.max(r), head_rows.max(h));
                 let of = BlockRows { rows, head_rows, kv_layers: 1 };
-                Workspace::new(&model.device, &model.config, model.rank(), of)
+                Workspace::new(&model.device, &model.config, rank, of)
             }
         }
     }
@@ -190,7 +178,7 @@ impl<D: Device> KvCache<D> {
         let result = self.prefill_into(model, prompts, &mut taken, &mut logits);
         if let Err(error) = result {
             for it in taken {
-                self.give_pages(&it.pages);
+                self.pages.give(&it.pages);
             }
             return Err(error);
         }
@@ -239,14 +227,10 @@ impl<D: Device> KvCache<D> {
         let rows = tokens.len();
         let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
         for (i, prompt) in prompts.iter().enumerate() {
-            segments.push(SegmentRow {
-                start: positions.len() as u32,
-                len: prompt.len() as u32,
-                prefix_start: 0,
-                prefix_len: 0,
-                prefix_group: i as u32,
-            });
-            positions.extend(0..prompt.len() as u32);
+            let (start, len) = (positions.len() as u32, prompt.len() as u32);
+            let prefix_group = i as u32;
+            segments.push(SegmentRow { start, len, prefix_group, ..SegmentRow::default() });
+            positions.extend(0..len);
             last_rows.push(positions.len() as u32 - 1);
         }
         let mut work = self.prefill_workspace(model, rows, prompts.len())?;

@@ -11,10 +11,8 @@ use hapo_kernels::{
     NO_CELL,
 };
 
-use crate::batch::check_tokens;
-use crate::batch::too_long;
-use crate::layer::AttentionArgs;
-use crate::model::Model;
+use crate::batch::{check_tokens, too_long};
+use crate::{layer::AttentionArgs, model::Model};
 
 use super::kv_cache::{KvCache, SeqSlot, StepRows};
 use super::workspace::{BlockRows, TokenRows, Workspace};
@@ -90,8 +88,7 @@ impl<D: Device> KvCache<D> {
         Ok(next)
     }
 
-    /// Draws tokens of ids below `usable` from downloaded logits of one row on the device, whose arithmetic is that of
-    /// [`KvCache::decode_next`].
+    /// Draws tokens of ids below `usable` from a row of given logits by the arithmetic of [`KvCache::decode_next`].
     pub fn draw(
         &mut self,
         model: &Model<D>,
@@ -110,8 +107,7 @@ impl<D: Device> KvCache<D> {
         Ok(drawn)
     }
 
-    /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
-    /// there were.
+    /// Feeds at most `most` tokens to a sequence that was given them before and lost its pages; how many there were.
     pub fn reread(
         &mut self,
         model: &Model<D>,
@@ -120,39 +116,28 @@ impl<D: Device> KvCache<D> {
         most: usize,
     ) -> Result<usize, Refusal> {
         check_tokens(tokens, model.config.vocab_size)?;
-        let tokens = &tokens[..tokens.len().min(most)];
+        let (tokens, device) = (&tokens[..tokens.len().min(most)], &model.device);
         for piece in tokens.chunks(REREAD_TOKENS) {
-            self.reread_piece(model, slot, piece)?;
+            let step = self.rows_of(model, std::iter::once(slot), piece.len())?;
+            let mut work = self.prefill_workspace(model, piece.len(), 1)?;
+            let read = TokenRows::new(device, piece, &positions_of(&step.rows));
+            let (rows, pages) = (&device.table(&step.rows), &device.table(&step.pages));
+            let cells = &device.table(&step.cells);
+            device.enter(|| {
+                work.run(model, device, &read, |index, device, a| {
+                    let AttentionArgs { shape, qkv, out, .. } = a;
+                    let (layer, cache, kv) = (self.layer(index), &mut self.buf, [qkv[1], qkv[2]]);
+                    device.cache_append(CacheAppend { shape, first: layer, cells, kv, cache });
+                    let cache = &self.buf;
+                    let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
+                    device.attention_decode(it);
+                });
+            });
+            self.prefill = Some(work);
+            device.check()?;
+            self.advance(std::iter::once(slot), piece.len());
         }
         Ok(tokens.len())
-    }
-
-    fn reread_piece(
-        &mut self,
-        model: &Model<D>,
-        slot: SeqSlot,
-        tokens: &[u32],
-    ) -> Result<(), Refusal> {
-        let (n, device) = (tokens.len(), &model.device);
-        let step = self.rows_of(model, std::iter::once(slot), n)?;
-        let mut work = self.prefill_workspace(model, n, 1)?;
-        let tokens = TokenRows::new(device, tokens, &positions_of(&step.rows));
-        let (rows, pages) = (&device.table(&step.rows), &device.table(&step.pages));
-        let cells = &device.table(&step.cells);
-        device.enter(|| {
-            work.run(model, device, &tokens, |index, device, a| {
-                let AttentionArgs { shape, qkv, out, .. } = a;
-                let (layer, cache, kv) = (self.layer(index), &mut self.buf, [qkv[1], qkv[2]]);
-                device.cache_append(CacheAppend { shape, first: layer, cells, kv, cache });
-                let cache = &self.buf;
-                let it = AttentionDecode { shape, layer, rows, pages, cache, qkv, out };
-                device.attention_decode(it);
-            });
-        });
-        self.prefill = Some(work);
-        device.check()?;
-        self.advance(std::iter::once(slot), n);
-        Ok(())
     }
 
     /// Where the cache holds the tokens that each row attends to, and where its key and value go.
@@ -182,9 +167,9 @@ impl<D: Device> KvCache<D> {
         for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
             let n = model.device.caps().decoded_rows(cells.len());
             let all = model.config.layers * n * shape.kv_dim();
-            let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
+            let [_, k, v] = &work.saved.qkv;
             let cells = model.device.table(&padded(cells, n, NO_CELL));
-            let (kv, cache) = ([k, v], &mut self.buf);
+            let (kv, cache) = ([k.first(all), v.first(all)], &mut self.buf);
             model.device.cache_append(CacheAppend { shape, first, cells: &cells, kv, cache });
         }
     }

@@ -3,10 +3,8 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Buffer, BufferSize, Counting, Device, DeviceCaps, NumberFormat};
 
-use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
-use crate::linear::Input;
-use crate::model::Model;
+use crate::{config::Config, linear::Input, model::Model};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {
@@ -17,8 +15,7 @@ pub struct GenerationRows {
     pub prompts: usize,
 }
 
-/// Bytes of the activations and logits of generation, without the cache, on a device of these caps; `rank` is the
-/// adapter's, or 0.
+/// Bytes of generation's activations and logits, without the cache, on such a device; `rank` is an adapter's or 0.
 pub fn generation_bytes(
     caps: DeviceCaps,
     config: &Config,

@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 use super::shown;
 use crate::files::{excerpt, several};
 
-/// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of
-/// generation, initialisation, and marks of common tools.
+/// Keys that leave the arithmetic alone: bookkeeping of transformers, generation, initialisation, marks of tools.
 const HARMLESS: &str = "attn_implementation bad_words_ids begin_suppress_tokens bf16 chunk_size_feed_forward \
      classifier_dropout cls_token_id cross_attention_hidden_size datasets decoder_start_token_id \
      diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size end_token_id \
@@ -89,7 +88,8 @@ pub(crate) fn left(
             let hint = "set the dropout to 0.0; the decoder trains without dropout";
             expected("0.0").hint(hint)
         } else if is_among(EXPERTS, key) {
-            if is_none(value) {
+            let is_empty = value.as_array().is_some_and(Vec::is_empty);
+            if is_empty || value.as_f64() == Some(0.0) || *value == Value::Bool(false) {
                 continue;
             }
             expected("a dense model, without experts")
@@ -120,12 +120,6 @@ fn is_equal(json: &str, value: &Value) -> bool {
         (Some(wanted), Some(got)) => wanted == got,
         _ => wanted == *value,
     }
-}
-
-fn is_none(value: &Value) -> bool {
-    value.as_f64() == Some(0.0)
-        || *value == Value::Bool(false)
-        || value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn speaks_of_the_decoder(key: &str) -> bool {

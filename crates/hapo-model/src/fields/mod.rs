@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
-use crate::config::check::MAX_LAYERS;
-use crate::config::decoder::LayerKind;
-use crate::files::excerpt;
+use crate::{config::check::MAX_LAYERS, config::decoder::LayerKind, files::excerpt};
 use rope::HfRope;
 
 /// The two kinds of layers in `layer_types`; the first has no window.

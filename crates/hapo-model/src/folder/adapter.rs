@@ -3,10 +3,8 @@
 //! A field that would change the computation is refused by name; so is a tensor that is missing, left over or of
 //! another shape. The price: of PEFT's many kinds, only plain `LoRA` on the layers' matrices.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, fs, io::Write};
 
 use hapo_core::{Refusal, expected, is_among};
 use hapo_kernels::Device;
@@ -14,22 +12,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::load::LoadedModel;
-use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use super::read::read_tokenizer_files;
 use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
-use crate::checksums::Checksums;
-use crate::config::Config;
-use crate::config::dtype::Dtype;
+use super::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use crate::fields::{HfConfig, from_json, required, shown};
 use crate::files::{
-    Companions, MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite,
+    Checksums, Companions, MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused,
+    require_finite,
 };
-use crate::lora::LoraShape;
-use crate::model::Model;
-use crate::param_layout::Projection;
-use crate::text::chat::chat_files;
-use crate::text::tokenizer::Tokenizer;
+use crate::{
+    config::Config, config::dtype::Dtype, lora::LoraShape, model::Model, param_layout::Projection,
+    text::chat::chat_files, text::tokenizer::Tokenizer,
+};
 
 const BASE: &str = "base_fingerprint";
 const BASE_FOLDER: &str = "base_folder";
@@ -154,8 +149,7 @@ impl AdapterFolder {
         self.file.metadata.get(BASE_FOLDER).map(String::as_str)
     }
 
-    /// Checks the folder against its model: every tensor is there, with the expected shape, and no other. `fingerprint`
-    /// is that of the model's weights.
+    /// Checks that all tensors for a model are there, with their shapes, and no other; `fingerprint` is the model's.
     pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Refusal> {
         let refuse = |tensor: &str, expected: &str, got: &str| {
             refused(&self.file.path, excerpt(tensor), expected, excerpt(got))

@@ -8,11 +8,10 @@ use hapo_kernels::{Device, Held, MatShape, Matrix};
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write, write_gguf};
-use crate::config::TensorSpec;
-use crate::config::dtype::Dtype;
-use crate::files::refused;
-use crate::linear::add_product;
-use crate::param_layout::transpose;
+use crate::{
+    config::TensorSpec, config::dtype::Dtype, files::refused, linear::add_product,
+    param_layout::transpose,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

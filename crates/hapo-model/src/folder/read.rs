@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use hapo_core::Refusal;
 use serde_json::Value;
 
-use super::names::{
-    ADAPTER, CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
-};
 use super::weight_file::{Stored, WeightFile};
-use crate::config::dtype::Dtype;
+use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name};
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{
@@ -18,7 +15,8 @@ use crate::files::{
     require_finite,
 };
 use crate::gguf::{self, Gguf};
-use crate::text::chat;
+use crate::param_layout::{EMBEDDING, HEAD};
+use crate::{config::dtype::Dtype, text::chat};
 
 /// A folder whose configuration and headers have been checked against each other.
 #[derive(Debug)]
@@ -37,10 +35,9 @@ pub struct ModelFolder {
 /// Opens a model folder and checks everything but the values of the weights: fields of
 /// `config.json`, headers, names, shapes, number formats, offsets and lengths.
 ///
-/// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does.
-/// `dir` may also be a GGUF file, or a folder with one and without safetensors.
-/// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
-/// over: they follow from the configuration.
+/// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does. `dir` may also be a GGUF
+/// file, or a folder with one and without safetensors. Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which
+/// old folders carry, are passed over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
     let (parsed, files) = if let Some(gguf) = Gguf::open(dir)? {
         let parsed = gguf.config()?;
@@ -195,22 +192,17 @@ impl ModelFolder {
 
     /// Number format of most of the weights' tensors, the one to write a trained copy in.
     pub fn stored_dtype(&self) -> Dtype {
-        [Dtype::F32, Dtype::F16, Dtype::Bf16]
-            .into_iter()
-            .max_by_key(|dtype| {
-                let of_dtype = (self.stored.iter()).filter(|(_, stored)| stored.dtype == *dtype);
-                of_dtype.count()
-            })
-            .expect("the list of formats is not empty")
+        let count = |dtype: &Dtype| self.stored.iter().filter(|it| it.1.dtype == *dtype).count();
+        let most = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().max_by_key(count);
+        most.expect("the list of formats is not empty")
     }
 
     pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         read_tokenizer_files(&self.dir)
     }
 
-    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
-    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
-    /// folder has none, as base models often do.
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of `tokenizer_config.json`,
+    /// there the one named `default` when it holds several. `None` when the folder has none, as base models often do.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
         chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }

@@ -1,10 +1,8 @@
 //! One file of weights, safetensors or GGUF: its header, checked, and the numbers of its tensors.
 
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs::File, ops::Range};
 
 use hapo_core::{Refusal, UniqueFields, hex};
 use hapo_kernels::nearest_bf16;
@@ -12,11 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::checksums::{DIFFERS, broken, checksum_of};
-use crate::config::Config;
-use crate::config::dtype::Dtype;
-use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
+use crate::files::{
+    DIFFERS, RELOAD, broken, checksum_of, excerpt, io, malformed, read_exact_at, refused,
+};
 use crate::gguf::{Change, Encoding, Entry, Gguf};
+use crate::{config::Config, config::dtype::Dtype};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -29,8 +27,7 @@ pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     file: File,
     length: usize,
-    /// Of each block when the file was compared with its checksum; empty where it has none. Whatever is read later is the
-    /// same.
+    /// Of each block when the file was compared with its checksum, for all later reads; empty where it has none.
     blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
     pub(super) metadata: BTreeMap<String, String>,
@@ -164,8 +161,7 @@ fn hash_of_block(bytes: &[u8]) -> u64 {
 
 type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
-/// The tensors of a safetensors file, which follow each other from the end of the header to
-/// the end of the file.
+/// The tensors of a safetensors file, which follow each other from the end of the header to the end of the file.
 fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refusal> {
     let data_start = 8 + header.len();
     let header: UniqueFields<Value> = serde_json::from_slice(header)

@@ -1,26 +1,20 @@
 //! A model folder, written.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
-use super::read::read_config;
-use crate::checksums::Checksums;
+use super::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name, read::read_config};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
-use crate::config_json;
-use crate::families::family_of;
-use crate::files::io as io_error;
-use crate::files::{excerpt, in_file, is_there, malformed, refused, require_finite};
-use crate::gguf;
-use crate::text::chat;
+use crate::files::{
+    Checksums, excerpt, in_file, io as io_error, is_there, malformed, refused, require_finite,
+};
+use crate::{config_json, families::family_of, gguf, text::chat};
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
@@ -28,8 +22,7 @@ const CHUNK: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
     pub dtype: Dtype,
-    /// Most bytes of weights in one file; a model above it is written in shards with an index. One
-    /// tensor is never cut.
+    /// Most bytes of weights in one file; a model above it is written in shards with an index. One tensor is never cut.
     pub shard_bytes: u64,
     /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, …. Sampling defaults are kept from a
     /// `generation_config.json`, its special tokens are the configuration's.
@@ -193,8 +186,7 @@ fn whole(
     }
 }
 
-/// Cuts the tensors into files of at most `shard_bytes`, in order; within a file they are sorted by
-/// name, as the published ones are.
+/// Cuts the tensors into files of at most `shard_bytes`, in order; in a file they are sorted by name, as published.
 fn plan_shards(specs: Vec<TensorSpec>, layout: &Layout<'_>) -> Vec<Vec<TensorSpec>> {
     let mut shards: Vec<Vec<TensorSpec>> = vec![Vec::new()];
     let mut bytes = 0_u64;
@@ -242,8 +234,7 @@ pub(super) fn write_weights(
     })
 }
 
-/// The header as the `safetensors` package writes it: metadata first, then tensors in the order of
-/// their bytes, spaces up to a multiple of 8.
+/// The header as the package `safetensors` has it: metadata, tensors in the order of their bytes, padded to 8 bytes.
 fn header_bytes(specs: &[TensorSpec], dtype: Dtype, notes: &[(&str, &str)]) -> Vec<u8> {
     let mut metadata = BTreeMap::from([("format", "pt")]);
     metadata.extend(notes.iter().copied());

@@ -3,15 +3,12 @@
 use hapo_core::{Refusal, is_among};
 use serde_json::{Map, Value as Json, json};
 
-use super::file::Gguf;
-use super::{Change, Encoding};
-use crate::config::Config;
-use crate::config::decoder::{Llama3Scaling, Norms, Scaling};
-use crate::config::dtype::Dtype;
-use crate::config::rope::stretched;
-use crate::config_json::rope_scaling;
-use crate::families::FAMILIES;
-use crate::fields::KINDS;
+use super::{Change, Encoding, file::Gguf};
+use crate::config::decoder::{Llama3Scaling, Norms, Scaling, stretched};
+use crate::{
+    config::Config, config::dtype::Dtype, config_json::rope_scaling, families::FAMILIES,
+    fields::KINDS,
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Architecture {
@@ -95,8 +92,7 @@ impl Architecture {
         }
     }
 
-    /// The fields of `config.json`. A key that is not known stays under its own name, and is judged as an unknown field
-    /// is.
+    /// The fields of `config.json`. An unknown key stays under its own name, and is judged as an unknown field is.
     pub(super) fn fields(self, gguf: &Gguf) -> Result<Json, Refusal> {
         if gguf.keys.get("split.count").and_then(Json::as_u64) > Some(1) {
             let hint = "put the parts together with llama-gguf-split --merge";

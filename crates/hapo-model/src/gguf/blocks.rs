@@ -141,8 +141,7 @@ fn with_high_bits(bytes: &[u8], to: &mut [f32], number: impl Fn(f32) -> f32) {
     to.iter_mut().enumerate().for_each(|(at, it)| *it = number(*it + fifth(at)));
 }
 
-/// `Q4_K` and `Q5_K`: groups of 32, each with a factor and an offset of 6 bits. Bit `i` of `high` is the fifth of group
-/// `i`.
+/// `Q4_K` and `Q5_K`: groups of 32, each with a factor and an offset of 6 bits; bit `i` of `high` is group `i`'s fifth.
 fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8; 32]>, to: &mut [f32]) {
     let (d, dmin, packed) = (half(block), half(&block[2..]), &block[4..16]);
     for (group, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {

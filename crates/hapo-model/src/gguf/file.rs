@@ -2,18 +2,14 @@
 //!
 //! See <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fmt::Display, fs::File, io::Read};
 
 use hapo_core::Refusal;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::blocks::Encoding;
-use super::{Change, Entry, find};
+use super::{Change, Entry, blocks::Encoding, find};
 use crate::fields::shown;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
 

@@ -18,10 +18,9 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
 
-use crate::config::Config;
 use crate::config_json::{self, ParsedConfig};
-use crate::fields::from_value;
 use crate::files::{in_file, io, refused};
+use crate::{config::Config, fields::from_value};
 use architecture::Architecture;
 
 pub(crate) use blocks::Encoding;

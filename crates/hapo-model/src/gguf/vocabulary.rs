@@ -1,7 +1,6 @@
 //! The files of a tokenizer as keys of GGUF.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use hapo_core::Refusal;
 use serde_json::{Value as Json, json};

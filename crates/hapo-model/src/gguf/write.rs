@@ -6,15 +6,11 @@ use hapo_core::Refusal;
 use serde_json::{Map, Value as Json, json};
 
 use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, name};
-use super::file::ALIGNMENT;
 use super::vocabulary::{self, Keys};
-use super::{Change, Encoding};
-use crate::config::decoder::Scaling;
-use crate::config::dtype::Dtype;
-use crate::config::rope::long_factor;
+use super::{Change, Encoding, file::ALIGNMENT};
+use crate::config::decoder::{Scaling, long_factor};
 use crate::config::{Config, TensorSpec};
-use crate::config_json::render;
-use crate::files::refused;
+use crate::{config::dtype::Dtype, config_json::render, files::refused};
 
 /// What stands before the tensors' bytes, and the tensors in the order of those.
 pub(crate) struct Header {

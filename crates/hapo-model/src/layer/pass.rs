@@ -4,8 +4,8 @@
 //! those of the published weights (`q_proj`, `down_proj`) and of the values between the blocks: `resid_mid` is the
 //! input plus the attention block's output.
 //!
-//! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
-//! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
+//! Price: gradients are written by hand, and they overwrite saved activations that nothing reads again (`gate`, `up`,
+//! and `q`, `k` where their heads are normalised).
 
 use hapo_kernels::{
     Accumulate, AttentionGrad, AttentionShape, Buffer, Device, Heads, NumberFormat, RmsNorm,
@@ -76,8 +76,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         }
     }
 
-    /// From the layer's input to its output. `attend` differs between packed and decoded rows; `scratch` is
-    /// overwritten.
+    /// From a layer's input to its output. `attend` differs between packed and decoded rows; `scratch` is overwritten.
     pub(crate) fn forward(
         &self,
         x: &D::Buf,
@@ -112,30 +111,20 @@ impl<'a, D: Device> LayerPass<'a, D> {
         attend: impl FnOnce(&D, AttentionArgs<'_, D>),
     ) {
         let (p, c, rows) = (self.layer, self.config, self.rows);
-        let (q_dim, kv_dim) = self.dims();
-        let all = rows * c.hidden;
+        let (all, q_dim) = (rows * c.hidden, self.shape.q_dim());
         let to = [saved.attn_norm.first_mut(all), saved.resid_mid.first_mut(all)];
         let [before, after] = &p.attn_norms;
         self.enter(before.as_ref(), x.first(all), &mut saved.attn_norm_inverse, to);
         self.qkv(x, saved, scratch);
-        let (kv_at, kv_len) = (self.kv_at, rows * kv_dim);
         if self.kv_format != self.device.caps().attention(c.attention_shape()) {
-            self.device.round_to_bf16(saved.k.at_mut(kv_at, kv_len));
-            self.device.round_to_bf16(saved.v.at_mut(kv_at, kv_len));
+            let [_, k, v] = self.heads_mut(&mut saved.qkv, self.kv_at);
+            self.device.round_to_bf16(k);
+            self.device.round_to_bf16(v);
         }
-        attend(
-            self.device,
-            AttentionArgs {
-                shape: self.shape,
-                qkv: [
-                    saved.q.first(rows * q_dim),
-                    saved.k.at(kv_at, kv_len),
-                    saved.v.at(kv_at, kv_len),
-                ],
-                out: saved.attn_out.first_mut(rows * q_dim),
-                log_sums: saved.log_sums.first_mut(rows * c.heads),
-            },
-        );
+        let (shape, qkv) = (self.shape, self.heads(&saved.qkv, self.kv_at));
+        let out = saved.attn_out.first_mut(rows * q_dim);
+        let log_sums = saved.log_sums.first_mut(rows * c.heads);
+        attend(self.device, AttentionArgs { shape, qkv, out, log_sums });
         let Scratch { low, block, .. } = scratch;
         let input = self.input(saved.attn_out.first(rows * q_dim), low);
         let output = saved.blocks.as_mut().map(|[attention, _]| attention);
@@ -166,19 +155,16 @@ impl<'a, D: Device> LayerPass<'a, D> {
         residual: SpanMut<'_, D::Buf>,
     ) {
         let (len, factor) = (residual.len, self.config.decoder.multipliers.residual);
-        match exit {
-            Exit { norm: Some((norm, output)), block: Some(block) } => {
+        let Some(block) = exit.block else { return linear.add_to(input, residual) };
+        match exit.norm {
+            Some((norm, output)) => {
                 linear.forward(input, output.x.first_mut(len));
                 let x = output.x.first(len);
                 self.norm(norm, x, block.first_mut(len), &mut output.inverse, None);
-                self.device.add(factor as f32, block.first(len), residual);
             }
-            Exit { block: Some(block), .. } => {
-                linear.forward(input, block.first_mut(len));
-                self.device.add(factor as f32, block.first(len), residual);
-            }
-            Exit { block: None, .. } => linear.add_to(input, residual),
+            None => linear.forward(input, block.first_mut(len)),
         }
+        self.device.add(factor as f32, block.first(len), residual);
     }
 
     fn norm(
@@ -194,23 +180,16 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.device.rms_norm(RmsNorm { eps, offset, x, w, y, inverse_rms, residual });
     }
 
-    /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads where there is
-    /// one, rotary embedding.
+    /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads if any, rotation.
     fn qkv(&self, x: &D::Buf, saved: &mut LayerActivations<D>, scratch: &mut Scratch<D>) {
         let (p, c, rows) = (self.layer, self.config, self.rows);
-        let (q_dim, kv_dim) = self.dims();
-        let (q_len, kv_at, kv_len) = (rows * q_dim, self.kv_at, rows * kv_dim);
         let Scratch { low, heads, .. } = scratch;
         let [mut q, mut k, v] = match heads {
-            Some([q, k, v]) => [q.first_mut(q_len), k.first_mut(kv_len), v.first_mut(kv_len)],
-            None => [
-                saved.q.first_mut(q_len),
-                saved.k.at_mut(kv_at, kv_len),
-                saved.v.at_mut(kv_at, kv_len),
-            ],
+            Some(heads) => self.heads_mut(heads, 0),
+            None => self.heads_mut(&mut saved.qkv, self.kv_at),
         };
         let (q_to, k_to) = match &mut saved.raw_heads {
-            Some([q, k]) => (q.x.first_mut(q_len), k.x.first_mut(kv_len)),
+            Some([raw_q, raw_k]) => (raw_q.x.first_mut(q.len), raw_k.x.first_mut(k.len)),
             None => (q.again(), k.again()),
         };
         let is_normed = p.attn_norms[0].is_some();
@@ -222,19 +201,13 @@ impl<'a, D: Device> LayerPass<'a, D> {
                 self.norm(norm, raw.x.first(y.len), y, &mut raw.inverse, None);
             }
         }
-        let heads = match heads {
-            Some([q, k, v]) => Heads::Stored {
-                from: [q.first(q_len), k.first(kv_len), v.first(kv_len)],
-                to: [
-                    saved.q.first_mut(q_len),
-                    saved.k.at_mut(kv_at, kv_len),
-                    saved.v.at_mut(kv_at, kv_len),
-                ],
-            },
-            None => Heads::Forward([saved.q.first_mut(q_len), saved.k.at_mut(kv_at, kv_len)]),
-        };
-        self.turn(heads);
-        times(self.device, saved.q.first_mut(q_len), c.query_multiplier());
+        let to = self.heads_mut(&mut saved.qkv, self.kv_at);
+        self.turn(match (heads, to) {
+            (Some(from), to) => Heads::Stored { from: self.heads(from, 0), to },
+            (None, [q, k, _]) => Heads::Forward([q, k]),
+        });
+        let [q, ..] = self.heads_mut(&mut saved.qkv, self.kv_at);
+        times(self.device, q, c.query_multiplier());
     }
 
     fn turn(&self, heads: Heads<'_, D::Buf>) {
@@ -254,35 +227,22 @@ impl<'a, D: Device> LayerPass<'a, D> {
         pass: &mut Backward<'_, D>,
     ) {
         let (device, rows) = (self.device, self.rows);
-        let (p, c) = (self.layer, self.config);
-        let (q_dim, kv_dim) = self.dims();
+        let (p, c, q_dim) = (self.layer, self.config, self.shape.q_dim());
         let [before, after] = &p.attn_norms;
         let output = saved.blocks.as_ref().map(|[attention, _]| attention);
-        let dy = self.leave_grad(
-            after.as_ref().zip(output),
-            [&mut d.resid, &mut d.norm],
-            d.block.as_mut(),
-            pass,
-        );
+        let (norm, to) = (after.as_ref().zip(output), [&mut d.resid, &mut d.norm]);
+        let dy = self.leave_grad(norm, to, d.block.as_mut(), pass);
         let d_attn_out = d.attn_out.first_mut(rows * q_dim);
         p.o.input_grad(pass, dy, Accumulate::Nothing, d_attn_out);
         p.o.weight_grad(pass, saved.attn_out.first(rows * q_dim), dy);
         device.attention_grad(AttentionGrad {
             shape: self.shape,
             segments,
-            qkv: [
-                saved.q.first(rows * q_dim),
-                saved.k.first(rows * kv_dim),
-                saved.v.first(rows * kv_dim),
-            ],
+            qkv: self.heads(&saved.qkv, 0),
             out: saved.attn_out.first(rows * q_dim),
             log_sums: saved.log_sums.first(rows * c.heads),
             dout: d.attn_out.first(rows * q_dim),
-            dqkv: [
-                d.q.first_mut(rows * q_dim),
-                d.k.first_mut(rows * kv_dim),
-                d.v.first_mut(rows * kv_dim),
-            ],
+            dqkv: self.heads_mut(&mut d.qkv, 0),
         });
         self.qkv_grad(x, saved, d, pass);
         self.enter_grad(before.as_ref(), x, &saved.attn_norm_inverse, d, pass);
@@ -329,27 +289,24 @@ impl<'a, D: Device> LayerPass<'a, D> {
         pass: &mut Backward<'_, D>,
     ) {
         let (device, rows) = (self.device, self.rows);
-        let (p, c) = (self.layer, self.config);
-        let (q_dim, kv_dim) = self.dims();
-        let mut dq = d.q.first_mut(rows * q_dim);
+        let (p, c, shape) = (self.layer, self.config, self.shape);
+        let [mut dq, dk, _] = self.heads_mut(&mut d.qkv, 0);
         times(device, dq.again(), c.query_multiplier());
-        self.turn(Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]));
+        self.turn(Heads::Backward([dq, dk]));
         if let (Some(raw), Some(norms)) = (&saved.raw_heads, &p.qk_norm) {
-            let ends = [(q_dim, &d.q, &mut saved.q), (kv_dim, &d.k, &mut saved.k)];
-            for ((norm, raw), (dim, dy, to)) in norms.iter().zip(raw).zip(ends) {
+            let ends = d.qkv.iter_mut().zip(&mut saved.qkv).zip([shape.q_dim(), shape.kv_dim()]);
+            for ((norm, raw), ((dy, to), dim)) in norms.iter().zip(raw).zip(ends) {
                 let len = rows * dim;
                 let normed = Normed { norm, x: raw.x.first(len), inverse: &raw.inverse };
                 let (onto, dx) = (Accumulate::Nothing, to.first_mut(len));
                 self.norm_grad(normed, dy.first(len), onto, dx, pass);
+                std::mem::swap(dy, to);
             }
-            std::mem::swap(&mut saved.q, &mut d.q);
-            std::mem::swap(&mut saved.k, &mut d.k);
         }
         let is_normed = p.attn_norms[0].is_some();
         let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
-        let all = [(&p.q, q_dim, &d.q), (&p.k, kv_dim, &d.k), (&p.v, kv_dim, &d.v)];
-        for (i, (linear, dim, dy)) in all.into_iter().enumerate() {
-            let dy = dy.first(rows * dim);
+        let all = [&p.q, &p.k, &p.v].into_iter().zip(self.heads(&d.qkv, 0));
+        for (i, (linear, dy)) in all.enumerate() {
             let dx = d.norm.first_mut(rows * c.hidden);
             linear.input_grad(pass, dy, onto_first(i), dx);
             linear.weight_grad(pass, x, dy);
@@ -396,24 +353,15 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
         let [before, after] = &p.mlp_norms;
         let output = saved.blocks.as_ref().map(|[_, mlp]| mlp);
-        let dy = self.leave_grad(
-            after.as_ref().zip(output),
-            [&mut d.resid, &mut d.norm],
-            d.block.as_mut(),
-            pass,
-        );
+        let (norm, to) = (after.as_ref().zip(output), [&mut d.resid, &mut d.norm]);
+        let dy = self.leave_grad(norm, to, d.block.as_mut(), pass);
         p.down.input_grad(pass, dy, Accumulate::Nothing, mlp_hidden.first_mut(ffn));
-        device.gated_grad(
-            c.decoder.activation,
-            saved.gate.first_mut(ffn),
-            saved.up.first_mut(ffn),
-            mlp_hidden.first_mut(ffn),
-        );
+        let (gate, up) = (saved.gate.first_mut(ffn), saved.up.first_mut(ffn));
+        device.gated_grad(c.decoder.activation, gate, up, mlp_hidden.first_mut(ffn));
         p.down.weight_grad(pass, mlp_hidden.first(ffn), dy);
         let x = if before.is_some() { &saved.mlp_norm } else { &saved.resid_mid }.first(all);
-        for (i, (linear, dy)) in
-            [(&p.gate, &saved.gate), (&p.up, &saved.up)].into_iter().enumerate()
-        {
+        let both = [(&p.gate, &saved.gate), (&p.up, &saved.up)];
+        for (i, (linear, dy)) in both.into_iter().enumerate() {
             let (dy, dx) = (dy.first(ffn), d.norm.first_mut(all));
             linear.input_grad(pass, dy, onto_first(i), dx);
             linear.weight_grad(pass, x, dy);
@@ -421,8 +369,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.enter_grad(before.as_ref(), &saved.resid_mid, &saved.mlp_norm_inverse, d, pass);
     }
 
-    /// Gradient of [`LayerPass::leave`]: from that of the residual stream to that of the product, in another buffer where
-    /// they differ.
+    /// Gradient of [`LayerPass::leave`]: the product's from the residual stream's, in another buffer where they differ.
     fn leave_grad<'b>(
         &self,
         norm: Option<(&Vector<D>, &NormInput<D>)>,
@@ -450,9 +397,19 @@ impl<'a, D: Device> LayerPass<'a, D> {
         Input { device: self.device, x, low: Some(low) }
     }
 
-    /// Numbers per row of q, and of k and v each.
-    fn dims(&self) -> (usize, usize) {
-        (self.shape.q_dim(), self.shape.kv_dim())
+    /// Queries, keys and values of its rows; keys and values begin at `kv_at`.
+    fn heads<'b>(&self, [q, k, v]: &'b [D::Buf; 3], kv_at: usize) -> [Span<'b, D::Buf>; 3] {
+        let (q_len, kv_len) = (self.rows * self.shape.q_dim(), self.rows * self.shape.kv_dim());
+        [q.first(q_len), k.at(kv_at, kv_len), v.at(kv_at, kv_len)]
+    }
+
+    fn heads_mut<'b>(
+        &self,
+        [q, k, v]: &'b mut [D::Buf; 3],
+        kv_at: usize,
+    ) -> [SpanMut<'b, D::Buf>; 3] {
+        let (q_len, kv_len) = (self.rows * self.shape.q_dim(), self.rows * self.shape.kv_dim());
+        [q.first_mut(q_len), k.at_mut(kv_at, kv_len), v.at_mut(kv_at, kv_len)]
     }
 }
 

@@ -37,13 +37,11 @@ impl<D: Device> Scratch<D> {
         let mlp_hidden =
             device.alloc(BufferSize { rows, width: config.ffn, room: rank }, factors)?;
         let shape = config.attention_shape();
+        let wide = |width: usize| device.alloc(rows * width, NumberFormat::F32);
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
         let heads = match device.caps().attention(shape) {
             NumberFormat::F32 => None,
-            NumberFormat::Bf16 => Some([
-                device.alloc(rows * shape.q_dim(), NumberFormat::F32)?,
-                device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
-                device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
-            ]),
+            NumberFormat::Bf16 => Some([wide(q_dim)?, wide(kv_dim)?, wide(kv_dim)?]),
         };
         let decoder = &config.decoder;
         let is_changed = decoder.norms.are_after() || decoder.multipliers.residual != 1.0;
@@ -61,9 +59,7 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) attn_norm_inverse: D::Buf,
     /// q and k before the norm of their heads, where there is one.
     pub(crate) raw_heads: Option<[NormInput<D>; 2]>,
-    pub(crate) q: D::Buf,
-    pub(crate) k: D::Buf,
-    pub(crate) v: D::Buf,
+    pub(crate) qkv: [D::Buf; 3],
     pub(crate) attn_out: D::Buf,
     pub(crate) log_sums: D::Buf,
     /// The outputs of attention and of the MLP before the norms after them.
@@ -83,8 +79,7 @@ pub(crate) struct NormInput<D: Device> {
 }
 
 impl<D: Device> LayerActivations<D> {
-    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else; `rank` is an adapter's, or
-    /// 0.
+    /// Buffers for keys and values of `kv_layers` layers, and for one layer of all else; `rank` is an adapter's or 0.
     pub(crate) fn new(
         device: &D,
         config: &Config,
@@ -93,7 +88,7 @@ impl<D: Device> LayerActivations<D> {
         kv_layers: usize,
     ) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
-        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let (q_dim, kv_dim, kv_width) = (shape.q_dim(), shape.kv_dim(), kv_layers * shape.kv_dim());
         let (factors, attention) = (device.caps().factors(), device.caps().attention(shape));
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
         let factor = |width: usize| device.alloc(rows * width, factors);
@@ -111,9 +106,7 @@ impl<D: Device> LayerActivations<D> {
                 Some(_) => Some([input(q_dim, config.heads)?, input(kv_dim, config.kv_heads)?]),
                 None => None,
             },
-            q: of_attention(q_dim)?,
-            k: of_attention(kv_layers * kv_dim)?,
-            v: of_attention(kv_layers * kv_dim)?,
+            qkv: [of_attention(q_dim)?, of_attention(kv_width)?, of_attention(kv_width)?],
             attn_out: device.alloc(BufferSize { rows, width: q_dim, room: rank }, attention)?,
             log_sums: buf(config.heads)?,
             blocks: if config.decoder.norms.are_after() {
@@ -139,9 +132,7 @@ pub(crate) struct LayerGradients<D: Device> {
     /// Of a block's output before the norm after it.
     pub(crate) block: Option<D::Buf>,
     pub(crate) attn_out: D::Buf,
-    pub(crate) q: D::Buf,
-    pub(crate) k: D::Buf,
-    pub(crate) v: D::Buf,
+    pub(crate) qkv: [D::Buf; 3],
 }
 
 impl<D: Device> LayerGradients<D> {
@@ -156,9 +147,7 @@ impl<D: Device> LayerGradients<D> {
             norm: buf(config.hidden)?,
             block: where_needed(device, config.decoder.norms.are_after(), rows * config.hidden)?,
             attn_out: of_attention(q_dim)?,
-            q: of_attention(q_dim)?,
-            k: of_attention(kv_dim)?,
-            v: of_attention(kv_dim)?,
+            qkv: [of_attention(q_dim)?, of_attention(kv_dim)?, of_attention(kv_dim)?],
         })
     }
 }

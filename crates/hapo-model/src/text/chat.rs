@@ -1,15 +1,12 @@
-//! The conversation settings of a model's folder: its chat template, as text, and the names of its special tokens.
-//! Rendering is another crate's business.
+//! The conversation settings of a model's folder: its chat template, rendered elsewhere, and its special tokens' names.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use hapo_core::Refusal;
 use serde_json::{Map, Value};
 
 use crate::fields::from_json;
-use crate::files::Companions;
-use crate::files::{excerpt, in_file, malformed, refused};
+use crate::files::{Companions, excerpt, in_file, malformed, refused};
 
 pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";

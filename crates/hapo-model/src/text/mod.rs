@@ -1,5 +1,4 @@
 //! Text: the tokenizer, and the files of chat templates.
 
 pub(crate) mod chat;
-mod growth;
 pub(crate) mod tokenizer;

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
 use hapo_core::{Refusal, fenced};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -13,11 +14,14 @@ use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{Companions, excerpt, read_file, refused};
 use crate::gguf::{self, Gguf};
-use crate::text::growth;
 
 /// Longest piece of a vocabulary with scores, in bytes, and of a word that is cut into pieces, in characters: the time of
 /// an encoding grows with it.
 const MOST_PIECE: u64 = 1_000;
+
+/// Most bytes that all rules of a tokenizer together make of one. An allocation that fails ends the program, so that rules
+/// which multiply are refused before the library reads them.
+const MOST_GROWTH: usize = 64;
 
 const RETAKE: &str = "take tokenizer.json of the model this one was trained from";
 
@@ -62,7 +66,7 @@ impl Tokenizer {
         let Sketch { model, normalizer, decoder } =
             serde_json::from_str(text).map_err(|cause| malformed(cause.to_string()))?;
         for (field, section) in [("normalizer", &normalizer), ("decoder", &decoder)] {
-            if let Err(got) = growth::check(section) {
+            if let Err(got) = check_growth(section) {
                 let expected = "rules that make a text at most 64 times as long";
                 return Err(refused(file, field, expected, got));
             }
@@ -125,14 +129,12 @@ impl Tokenizer {
         Err(refused(&self.file, "vocab", expected, got).hint(RETAKE))
     }
 
-    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on are padding without
-    /// text.
+    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on have no text.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    /// Token ids of a text. Nothing is added; special tokens written out in the text become their
-    /// ids.
+    /// Token ids of a text. Nothing is added; special tokens written out in the text become their ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Refusal> {
         let encoded = guarded(|| self.inner.encode_fast(text, false));
         let encoded = encoded.map_err(|cause| self.failed("a text it can encode", &cause))?;
@@ -232,5 +234,96 @@ impl Model {
             }
         };
         self.merges.as_array().into_iter().flatten().map(made).max().unwrap_or(0)
+    }
+}
+
+/// Refuses a normalizer or decoder that makes long texts out of short ones, and a map that is not as long as it says.
+fn check_growth(section: &Value) -> Result<(), String> {
+    let factor = growth(section)?;
+    if factor > MOST_GROWTH {
+        return Err(format!("rules that make it {factor} times as long"));
+    }
+    Ok(())
+}
+
+fn growth(section: &Value) -> Result<usize, String> {
+    let parts = ["normalizers", "decoders"].iter().find_map(|it| section.get(it)?.as_array());
+    if let Some(parts) = parts {
+        let factors = parts.iter().map(growth).collect::<Result<Vec<_>, _>>()?;
+        return Ok(factors.into_iter().fold(1, usize::saturating_mul));
+    }
+    match section["type"].as_str() {
+        Some("Replace") => {
+            let content = section["content"].as_str().map_or(0, str::len);
+            Ok(match section["pattern"]["String"].as_str().map(str::len) {
+                Some(pattern @ 1..) => content.div_ceil(pattern).max(1),
+                // An expression may be found between any two characters.
+                _ => content + 1,
+            })
+        }
+        Some("Prepend") => Ok(section["prepend"].as_str().map_or(1, |it| it.len().max(1))),
+        Some("Precompiled") => {
+            let map = section["precompiled_charsmap"].as_str().unwrap_or_default();
+            longest_of_map(map).map(|it| it.max(1))
+        }
+        _ => Ok(1),
+    }
+}
+
+/// The longest text that a `SentencePiece` map puts in place of a character: the map has the length of its trie, the trie,
+/// and texts that end with a zero.
+fn longest_of_map(map: &str) -> Result<usize, String> {
+    let bytes = base64::prelude::BASE64_STANDARD.decode(map).map_err(|it| it.to_string())?;
+    let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
+        return if bytes.is_empty() {
+            Ok(1)
+        } else {
+            Err(format!("a map of {} bytes", bytes.len()))
+        };
+    };
+    let trie = u32::from_le_bytes(*length) as usize;
+    let Some(texts) = rest.get(trie..) else {
+        return Err(format!("a map of {} bytes whose trie has {trie}", bytes.len()));
+    };
+    Ok(texts.split(|it| *it == 0).map(<[u8]>::len).max().unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn replace(pattern: &str, content: &str) -> Value {
+        json!({ "type": "Replace", "pattern": { "String": pattern }, "content": content })
+    }
+
+    #[test]
+    fn rules_that_multiply_are_refused() {
+        let llama = json!({ "type": "Sequence", "normalizers": [
+            { "type": "Prepend", "prepend": "\u{2581}" }, replace(" ", "\u{2581}") ] });
+        let decoder = json!({ "type": "Sequence", "decoders": [
+            replace("\u{2581}", " "), { "type": "ByteFallback" }, { "type": "Fuse" } ] });
+        let spaces =
+            json!({ "type": "Replace", "pattern": { "Regex": " {2,}" }, "content": "\u{2581}" });
+        for good in [Value::Null, json!({ "type": "NFKC" }), llama, decoder, spaces] {
+            assert_eq!(check_growth(&good), Ok(()), "{good}");
+        }
+        let ones = |n: usize| replace("1", &"1".repeat(n));
+        let nested = |key: &str, n: usize, times: usize| json!({ "type": "Sequence", key: vec![ones(n); times] });
+        for bad in [
+            ones(1_000_000),
+            json!({ "type": "Prepend", "prepend": "1".repeat(100) }),
+            nested("normalizers", 100, 5),
+            nested("decoders", 1000, 4),
+            json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "1".repeat(100) }),
+        ] {
+            assert!(check_growth(&bad).unwrap_err().contains("times as long"), "{bad}");
+        }
+        let map = |text: &str| json!({ "type": "Precompiled", "precompiled_charsmap": text });
+        let error = check_growth(&map("/////////////w==")).unwrap_err();
+        assert_eq!(error, "a map of 10 bytes whose trie has 4294967295");
+        let long = [&[0; 4][..], &[b'1'; 100]].concat();
+        let long = base64::prelude::BASE64_STANDARD.encode(long);
+        assert!(check_growth(&map(&long)).unwrap_err().contains("100 times"));
     }
 }

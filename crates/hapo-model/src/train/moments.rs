@@ -3,8 +3,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{AdamW, Buffer, Device, MomentsMut, NumberFormat};
 
-use crate::gradients::Gradients;
-use crate::model::Model;
+use crate::{gradients::Gradients, model::Model};
 
 /// First and second moments, laid out as the trained parameters.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
-//! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of
-//! them.
+//! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of them.
 //!
-//! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns
-//! every buffer and is used again by the next batch, since fresh pages cost more than the arithmetic on
-//! them.
+//! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns every buffer and
+//! is used again by the next batch, since fresh pages cost more than the arithmetic on them.
 //!
 //! Price: activations of all layers stay in memory between the two, or of one layer with
 //! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
@@ -12,14 +10,11 @@ use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{PackedBatch, Prepared, prepare};
-use crate::config::Config;
-use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
 use crate::layer::{
     AttentionArgs, BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch,
 };
-use crate::linear::Backward;
-use crate::model::Model;
+use crate::{config::Config, gradients::Gradients, linear::Backward, model::Model};
 
 /// Which activations a forward pass saves for the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -113,27 +108,6 @@ impl<D: Device> Tape<D> {
         Ok(needed + margin <= free)
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
-        let body = self.body.as_mut().ok_or_else(no_forward)?;
-        if body.gradient.is_none() {
-            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
-            let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
-            body.gradient = Some((gradient, d_low));
-        }
-        Ok(())
-    }
-
-    fn reserve_head(
-        &mut self,
-        model: &Model<D>,
-        rows: usize,
-        targets: usize,
-    ) -> Result<(), Refusal> {
-        let chunk = self.chunk_rows(model);
-        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
-        Ok(())
-    }
-
     fn chunk_rows(&self, model: &Model<D>) -> usize {
         let bytes = self.keep_logits.unwrap_or_else(|| model.device.caps().logit_bytes);
         chunk_rows(model.config.vocab_size, bytes)
@@ -147,11 +121,14 @@ impl<D: Device> Tape<D> {
         self.prepared = None;
         let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
-        self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
+        let (chunk, rows, targets) =
+            (self.chunk_rows(model), prepared.head_row_count, prepared.order.len());
+        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         let outputs = model.device.enter(|| {
             let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
-            body.forward(model, &prepared);
+            body.embed(model, &prepared);
+            (0..model.config.layers).for_each(|index| body.layer(model, &prepared, index));
             head.forward(model, &prepared, &body.x[model.config.layers]);
             head.outputs(&model.device, &prepared)
         });
@@ -160,9 +137,8 @@ impl<D: Device> Tape<D> {
         Ok(outputs)
     }
 
-    /// Adds the gradient of Σ `d_log_probs`·log-probability + Σ `d_entropies`·entropy over the targets of
-    /// the last forward pass; the log-probabilities are those at the targets' temperatures. The tape is
-    /// spent by it.
+    /// Adds the gradient of Σ `d_log_probs`·log-probability + Σ `d_entropies`·entropy over the targets of the last
+    /// forward pass; the log-probabilities are those at the targets' temperatures. The tape is spent by it.
     ///
     /// # Errors
     /// No forward pass, another number of targets, or no memory.
@@ -185,13 +161,17 @@ impl<D: Device> Tape<D> {
                 return Err(Refusal::bug(problem));
             }
         }
-        self.reserve_gradient(model)?;
+        let body = self.body.as_mut().ok_or_else(no_forward)?;
+        if body.gradient.is_none() {
+            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
+            let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
+            body.gradient = Some((gradient, d_low));
+        }
         gradients.reserve(&model.device)?;
         let prepared = self.prepared.take().ok_or_else(no_forward)?;
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
         model.device.enter(|| {
-            let body = self.body.as_mut().expect("the body was reserved");
             let head = self.head.as_mut().expect("the head was reserved");
             model.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
             body.backward(model, &prepared, head, gradients);
@@ -217,7 +197,8 @@ impl<D: Device> Tape<D> {
         self.prepared = None;
         let prepared = prepare(model, &batch)?;
         self.reserve_body(model, prepared.rows)?;
-        self.reserve_head(model, tokens.len(), 1)?;
+        let chunk = self.chunk_rows(model);
+        self.head = Some(Head::reserve(self.head.take(), model, tokens.len(), 1, chunk)?);
         let body = self.body.as_mut().expect("the body was reserved");
         model.device.enter(|| body.embed(model, &prepared));
         Ok(Reading { prepared, rows, layers: 0, done: 0 })
@@ -292,13 +273,6 @@ impl<D: Device> Body<D> {
     fn embed(&mut self, model: &Model<D>, batch: &Prepared<D>) {
         let x = self.x[0].first_mut(batch.rows * model.config.hidden);
         model.embed(&model.device, &batch.tokens, x);
-    }
-
-    fn forward(&mut self, model: &Model<D>, batch: &Prepared<D>) {
-        self.embed(model, batch);
-        for index in 0..model.config.layers {
-            self.layer(model, batch, index);
-        }
     }
 
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {

@@ -6,17 +6,15 @@
 //! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. A bf16 cache is widened
 //! a page at a time, into memory that stays close to the CPU.
 
-use super::scratch::{parts, softmax_row, with_scratch};
-use crate::cpu::buffer::LINE;
+use super::{parts, softmax_row, with_scratch};
 use crate::cpu::convert::{nearest, widen};
-use crate::cpu::pool::Cpu;
-use crate::cpu::product::kernel::CHAIN;
-use crate::cpu::share::Shared;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::device::{AttentionDecode, CacheAppend};
 use crate::lanes::{Lanes, WIDTH, fma, kernel};
-use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
-use crate::span::Span;
+use crate::{
+    cpu::buffer::LINE, cpu::product::kernel::CHAIN, number_format::NumberFormat, span::Span,
+};
 
 /// Query heads a kernel walks through together.
 const HEADS: usize = 8;
@@ -58,8 +56,8 @@ fn append_as<T: Copy + Send>(
         let layer = CacheLayer { index: first.index + i, ..first };
         let [k, v] = [k, v].map(|it| &it[i * one..][..one]);
         for (token, &cell) in cells.iter().enumerate().skip(block * TOKENS).take(TOKENS) {
-            let (page, slot) = (cell as usize / PAGE, cell as usize % PAGE);
-            let at = HeadOffset::of(shape, layer, head).of_page(page);
+            let slot = cell as usize % PAGE;
+            let at = offset(shape, layer, head, cell / PAGE as u32);
             let from = token * kv_dim + head * width;
             let keys = cache.tile(at + slot, width, PAGE, 1);
             for (d, &value) in k[from..from + width].iter().enumerate() {
@@ -90,8 +88,9 @@ pub(in crate::cpu) fn attention_decode(cpu: &Cpu, it: AttentionDecode<Cpu>) {
         let task = HeadTask {
             row,
             pages: &pages[row.first_page as usize..],
-            offset: HeadOffset::of(shape, layer, head),
-            format: layer.format,
+            shape,
+            layer,
+            head,
             cache,
             k: &k[kv_at..kv_at + width],
             v: &v[kv_at..kv_at + width],
@@ -126,35 +125,19 @@ pub(in crate::cpu) fn attention_decode(cpu: &Cpu, it: AttentionDecode<Cpu>) {
     });
 }
 
-/// One layer and one head of every page.
-#[derive(Clone, Copy)]
-struct HeadOffset {
-    /// Elements of a page.
-    page: usize,
-    /// Where the layer and the head begin in it.
-    at: usize,
-}
-
-impl HeadOffset {
-    fn of(shape: AttentionShape, layer: CacheLayer, head: usize) -> Self {
-        let one = 2 * shape.head_dim * PAGE;
-        Self {
-            page: layer.count * shape.kv_heads * one,
-            at: (layer.index * shape.kv_heads + head) * one,
-        }
-    }
-
-    fn of_page(self, page: usize) -> usize {
-        page * self.page + self.at
-    }
+/// Where a head of a layer begins in a page of the cache.
+fn offset(shape: AttentionShape, layer: CacheLayer, head: usize, page: u32) -> usize {
+    let heads = (page as usize * layer.count + layer.index) * shape.kv_heads + head;
+    heads * 2 * shape.head_dim * PAGE
 }
 
 /// State that the query heads of one key/value head share.
 struct HeadTask<'a> {
     row: CacheRow,
     pages: &'a [u32],
-    offset: HeadOffset,
-    format: NumberFormat,
+    shape: AttentionShape,
+    layer: CacheLayer,
+    head: usize,
     cache: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
@@ -184,8 +167,9 @@ impl<'a> HeadTask<'a> {
         } else {
             self.row.own_len as usize - (i - of_prompt) * PAGE
         };
-        let at = self.format.words(self.offset.of_page(self.pages[i] as usize));
-        let half = self.format.words(width * PAGE);
+        let format = self.layer.format;
+        let at = format.words(offset(self.shape, self.layer, self.head, self.pages[i]));
+        let half = format.words(width * PAGE);
         let (keys, values) = self.cache[at..at + 2 * half].split_at(half);
         Run { keys, values, len: left.min(PAGE) }
     }
@@ -193,7 +177,7 @@ impl<'a> HeadTask<'a> {
     /// The keys of a page in f32: where they are, or in `wide`.
     #[inline(always)]
     fn keys<'b>(&self, run: Run<'b>, wide: &'b mut [f32]) -> &'b [f32] {
-        match self.format {
+        match self.layer.format {
             NumberFormat::F32 => run.keys,
             NumberFormat::Bf16 => {
                 widen_rows(run.keys, PAGE, (0, PAGE), wide);
@@ -211,7 +195,7 @@ impl<'a> HeadTask<'a> {
         wide: &'b mut [f32],
     ) -> (&'b [f32], usize) {
         let width = self.v.len();
-        match self.format {
+        match self.layer.format {
             NumberFormat::F32 => (&run.values[column..], width),
             NumberFormat::Bf16 => {
                 let values = &run.values[..(run.len * width).div_ceil(2)];

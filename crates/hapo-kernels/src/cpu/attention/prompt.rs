@@ -1,25 +1,21 @@
 //! Causal attention over packed segments, forward and backward.
 //!
-//! Purpose: a task gathers the keys and values of one segment (its prefix in front) and one key/value
-//! head, and walks over blocks of queries; the query heads of that head go through one product
-//! together. The full row of scores of a block is held, never that of a whole sequence, and the
-//! backward computes it again.
+//! Purpose: a task gathers the keys and values of one segment (its prefix in front) and one key/value head, and walks
+//! over blocks of queries; the query heads of that head go through one product together. The full row of scores of a
+//! block is held, never that of a whole sequence, and the backward computes it again.
 //!
-//! Bits: scores are one chain over `head_dim`; the sum of the exponentials runs in sixteen lanes by
-//! absolute position; the weighted values are one chain over absolute positions, broken every 512.
-//! Masked positions add exact zeros. A prefix therefore changes no bits, nor does decoding
-//! ([`super::cache`]), which uses the same order.
+//! Bits: scores are one chain over `head_dim`; the sum of the exponentials runs in sixteen lanes by absolute position;
+//! the weighted values are one chain over absolute positions, broken every 512. Masked positions add exact zeros. A
+//! prefix therefore changes no bits, nor does decoding ([`super::cache`]), which uses the same order.
 //!
-//! Price: keys and values are copied once per task; a block of 32 queries holds
-//! 32 · group · keys scores.
+//! Price: keys and values are copied once per task; a block of 32 queries holds 32 · group · keys scores.
 
 use std::ops::Range;
 
-use super::scratch::{parts, softmax_row, with_scratch};
+use super::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
-use crate::cpu::pool::Cpu;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
-use crate::cpu::share::Shared;
 use crate::device::{Attention, AttentionGrad};
 use crate::lanes::{fma, kernel};
 use crate::row::{exp_of, ln};
@@ -333,8 +329,7 @@ fn attend_scores(
 }
 
 kernel! {
-    /// Scores become probabilities, gradients of probabilities become gradients of scores; both are 0
-    /// beyond `valid`.
+    /// Scores become probabilities, gradients of probabilities become gradients of scores; both are 0 beyond `valid`.
     fn score_grad<V>(
         log_sum: f32,
         dout: &[f32],

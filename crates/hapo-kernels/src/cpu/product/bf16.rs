@@ -12,12 +12,10 @@
 //! Bits: every element is one chain of the instruction over the pairs, broken every [`CHAIN`] pairs, whatever the
 //! tiling, the number of rows and of threads.
 
-use crate::cpu::buffer::CpuBuf;
-use crate::cpu::convert::nearest;
-use crate::cpu::pool::Cpu;
-use crate::cpu::share::Shared;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::lanes::{WIDTH, kernel};
 use crate::shapes::{Accumulate, MatShape};
+use crate::{cpu::buffer::CpuBuf, cpu::convert::nearest};
 
 /// Columns of a panel.
 pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;

@@ -4,8 +4,7 @@
 
 use super::kernel::{BLOCK, GROUP, Left, PANEL, Product, Right, product};
 use crate::cpu::buffer::CpuBuf;
-use crate::cpu::pool::Cpu;
-use crate::cpu::share::Shared;
+use crate::cpu::pool::{Cpu, Shared};
 use crate::shapes::{Accumulate, MatShape};
 
 /// `y = onto + x · w`, `right` being w.

@@ -78,7 +78,7 @@ thread_local! {
 }
 
 /// Writes `[m, n]` rows `stride` apart from `dst` on; `dst` comes from
-/// [`Shared::tile`](crate::cpu::share::Shared::tile) or a slice of that extent.
+/// [`Shared::tile`](crate::cpu::pool::Shared::tile) or a slice of that extent.
 pub(in crate::cpu) fn product(p: Product, dst: *mut f32, stride: usize) {
     if p.m == 0 || p.n == 0 || p.k == 0 && p.add {
         return;

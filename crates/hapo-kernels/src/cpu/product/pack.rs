@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::kernel::{BLOCK, Left, PANEL, Right};
 use super::tile::Rows;
-use crate::cpu::convert::halves;
+use crate::cpu::convert::join;
 use crate::lanes::{Lanes, WIDTH};
 
 /// Steps from a request of memory to its use.
@@ -75,7 +75,7 @@ impl Right<'_> {
                         let at = (step / PANEL * all + column) * WIDTH;
                         let words: &[u32; WIDTH] =
                             words[at..].first_chunk().expect("a row of a panel");
-                        words.map(|it| halves(it)[step / WIDTH % 2])
+                        words.map(|it| join(it, 0)[step / WIDTH % 2])
                     });
                 }
             }

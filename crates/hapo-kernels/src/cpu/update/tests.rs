@@ -4,7 +4,6 @@ use hapo_core::{RngCounter, RngStream};
 
 use super::*;
 use crate::cpu::CpuBuf;
-use crate::cpu::rounding::rounded;
 use crate::device::Device;
 use crate::number_format::NumberFormat;
 use crate::shapes::MomentsMut;
