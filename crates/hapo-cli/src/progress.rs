@@ -1,10 +1,9 @@
 //! Progress of long work: a bar on a terminal, plain lines otherwise, JSON with `--log json`.
 
-use std::fmt::Write;
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt::Write, io::IsTerminal};
 
 pub(crate) use hapo_run::duration;
 use hapo_train::{Meter, Metrics, Preflight};

@@ -89,9 +89,7 @@ impl Benchmark {
     /// A warning before a score on these problems is compared with a published one: their text has none of the known
     /// checksums.
     pub fn other_text(&self, dataset: &Dataset) -> Option<String> {
-        let Source::File { texts, .. } = self.source else {
-            return None;
-        };
+        let Source::File { texts, .. } = self.source else { return None };
         let found = text_checksum(dataset);
         if texts.iter().any(|it| it.1 == found) {
             return None;

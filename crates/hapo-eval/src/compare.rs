@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::benchmark::benchmark;
-use crate::grading::ProblemResult;
-use crate::scores::Recorded;
 use crate::statistics::{Estimate, estimate_mean_of, mean_paired_difference};
+use crate::{benchmark::benchmark, grading::ProblemResult, scores::Recorded};
 
 /// A table of models and benchmarks. Scores are shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -223,9 +221,7 @@ impl Comparison {
 
     /// The best score of a column is bold, the second best underlined.
     fn in_latex(&self, column: usize, cell: Option<Cell>) -> String {
-        let Some(cell) = cell else {
-            return "--".to_owned();
-        };
+        let Some(cell) = cell else { return "--".to_owned() };
         let scores =
             self.rows.iter().filter_map(|row| row.all().nth(column)?.map(|cell| cell.score.mean));
         let mut better: Vec<f64> = scores.filter(|score| *score > cell.score.mean).collect();
@@ -264,9 +260,7 @@ impl Row {
 }
 
 fn plain(cell: Option<Cell>) -> String {
-    let Some(Cell { score, delta }) = cell else {
-        return "-".to_owned();
-    };
+    let Some(Cell { score, delta }) = cell else { return "-".to_owned() };
     let delta = delta.map_or(String::new(), |delta| format!(" ({})", signed(delta)));
     format!("{:.2}{delta}", 100.0 * score.mean)
 }

@@ -206,9 +206,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
                 () = &mut stop => return Err(self.stopped(wanted)),
                 asked = in_flight.next() => asked,
             };
-            let Some(asked) = next else {
-                return Ok(());
-            };
+            let Some(asked) = next else { return Ok(()) };
             let (piece, number, completion) = asked?;
             let given_up = completion.failed.clone().filter(|_| completion.given_up);
             if let Some(reason) = completion.failed.as_ref().filter(|_| !S::TAKES_FAILURES) {
@@ -324,9 +322,7 @@ impl<D: Device> LocalModel<'_, D> {
         rng_stream: RngStream,
         mut finished: impl FnMut(Piece, Vec<RawCompletion>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else {
-            return Ok(());
-        };
+        let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else { return Ok(()) };
         let Self { model, chat_format } = self;
         let prompts = self.prompts(&set.dataset)?;
         let request = |piece: &Piece| {

@@ -2,8 +2,7 @@
 //!
 //! The price: the text of every completion stays in memory until the scores are computed.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use hapo_core::{Refusal, RngStream, Verdict};
 use hapo_data::Dataset;

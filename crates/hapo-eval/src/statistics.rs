@@ -134,9 +134,7 @@ pub fn majority(votes: &[Option<usize>], correct: Option<usize>) -> f64 {
     for it in votes.iter().flatten() {
         *counts.entry(*it).or_insert(0_usize) += 1;
     }
-    let Some(most) = counts.values().max() else {
-        return 0.0;
-    };
+    let Some(most) = counts.values().max() else { return 0.0 };
     let winners = counts.values().filter(|it| *it == most).count();
     let right = correct.is_some_and(|it| counts.get(&it) == Some(most));
     f64::from(u8::from(right)) / winners as f64

@@ -114,9 +114,7 @@ impl Fields {
                 None => unknown.push(hapo_core::excerpt(name, 80)),
             }
         }
-        let Some(first) = unknown.first() else {
-            return Ok(());
-        };
+        let Some(first) = unknown.first() else { return Ok(()) };
         let plural = if unknown.len() > 1 { "s" } else { "" };
         let message = format!("{}: unknown field{plural}", unknown.join(", "));
         Err(ApiError::bad(first, message).coded("unknown_parameter"))

@@ -5,8 +5,7 @@
 //! own point here: DNS rebinding), must not come from a page of another origin, and must say that its body is JSON, which
 //! a page cannot do without asking first.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;

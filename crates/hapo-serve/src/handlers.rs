@@ -1,9 +1,6 @@
 //! Routes.
 
-use std::convert::Infallible;
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::{convert::Infallible, ops::Range, sync::Arc, sync::atomic::Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -19,15 +16,11 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::api_error::ApiError;
-use crate::fields::Endpoint;
-use crate::guard::guarded;
-use crate::metrics::Counted;
 use crate::request::{ParsedRequest, detokenize, read, tokenize};
 use crate::response::{Choice, Envelope, Ids, LogProbs, Usage};
-use crate::weights;
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
 use crate::{ALIAS, Served};
+use crate::{api_error::ApiError, fields::Endpoint, guard::guarded, metrics::Counted, weights};
 
 /// A body of up to this many times the limit is read to its end before it is refused: a client
 /// that still writes when the connection closes sees a broken pipe and not the refusal.

@@ -1,11 +1,8 @@
 //! Connections: at most so many, and none that keeps its place without saying or reading anything.
 
-use std::future::Future;
-use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{future::Future, io, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;

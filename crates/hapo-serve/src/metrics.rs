@@ -1,10 +1,8 @@
 //! The server's counters, in the text format of Prometheus.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
 use axum::http::StatusCode;
 

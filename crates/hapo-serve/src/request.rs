@@ -6,9 +6,8 @@ use hapo_sampler::{Decoding, Request, RngKey, SpecialTokens, Truncation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::Served;
-use crate::api_error::ApiError;
 use crate::fields::{Endpoint, Fields};
+use crate::{Served, api_error::ApiError};
 
 const MAX_COMPLETIONS: usize = 128;
 const MAX_PROMPTS: usize = 256;

@@ -7,9 +7,8 @@ use hapo_core::if_there;
 use hapo_kernels::Device;
 use hapo_model::Model;
 
-use crate::api_error::ApiError;
-use crate::fields::Fields;
 use crate::{Served, Settings};
+use crate::{api_error::ApiError, fields::Fields};
 
 /// Opens a model folder, or an adapter's, as the server's first model was opened.
 pub type OpenWeights<D> = dyn Fn(&Path) -> Result<Model<D>, String> + Send + Sync;

@@ -5,10 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::{sync::Arc, sync::atomic::Ordering, sync::mpsc, thread::JoinHandle};
 
 use hapo_core::Refusal;
 use hapo_kernels::Device;
@@ -320,9 +317,7 @@ fn score<D: Device>(
 }
 
 fn tell(jobs: &mut Jobs, event: Event) {
-    let Some(job) = jobs.by_request.get_mut(&event.request) else {
-        return;
-    };
+    let Some(job) = jobs.by_request.get_mut(&event.request) else { return };
     let is_last = matches!(event.kind, EventKind::Finished { .. });
     // A closed reply is noticed before the next step.
     let _ = job.reply.send(WorkerEvent::Event {

@@ -14,10 +14,8 @@ use hapo_sampler::{
 };
 use hapo_train::ChosenTemplate;
 
-use crate::failure::bad_input;
-use crate::support::arguments::SamplingArgs;
 use crate::support::device::{DeviceArg, tell_start};
-use crate::support::model;
+use crate::{failure::bad_input, support::arguments::SamplingArgs, support::model};
 
 /// Talk to a model: each line of standard input is a turn. Ctrl-C ends an answer, Ctrl-D the conversation.
 #[derive(clap::Args)]

@@ -16,14 +16,12 @@ use hapo_kernels::Device;
 use hapo_train::ChosenTemplate;
 use hapo_verify::Grader;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
-use crate::support::admission::engine_format;
 use crate::support::arguments::{
     ColumnsArg, GraderArgs, KvArgs, SamplingArgs, ServerArgs, count, one_of, wait_for,
 };
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
+use crate::{failure::bad_input, progress::CountProgress, support::admission::engine_format};
 
 /// Evaluate a model on the built-in task's held-out sets, on the paper's benchmarks or on a file of problems; or print
 /// several evaluations side by side.
@@ -340,9 +338,7 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
         let Estimate { mean, low, high } = reward;
         outln!("{}: mean reward {mean:.3} [{low:.3}, {high:.3}]", it.benchmark);
     }
-    let Some(other) = other else {
-        return Ok(());
-    };
+    let Some(other) = other else { return Ok(()) };
     for it in scores {
         if let Some(view) = &it.other
             && view.only_first + view.only_other > 0

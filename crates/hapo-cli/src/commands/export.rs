@@ -1,21 +1,19 @@
 //! `hapo export`: the numbers of runs, elsewhere.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use anyhow::{Context, Result};
 use hapo_report::Run;
 use hapo_train::Recipe;
 use serde_json::{Value, json};
 
-use crate::commands::runs::warn_of_unreadable;
-use crate::failure::bad_input;
-use crate::progress::tell;
-use crate::support::arguments::not_an_input;
-use crate::support::machine;
+use crate::{
+    commands::runs::warn_of_unreadable, failure::bad_input, progress::tell,
+    support::arguments::not_an_input, support::machine,
+};
 
 const SCRIPT: &str = include_str!("export.py");
 /// Between two looks at a running run.

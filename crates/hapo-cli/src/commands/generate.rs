@@ -14,12 +14,10 @@ use hapo_sampler::Truncation;
 use hapo_train::ChosenTemplate;
 use serde_json::Value;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
-use crate::scoring;
 use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input, number};
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
+use crate::{failure::bad_input, progress::CountProgress, scoring};
 
 /// Longest completion, unless another is named.
 const DEFAULT_TOKENS: usize = 256;

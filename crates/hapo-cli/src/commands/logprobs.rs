@@ -11,9 +11,7 @@ use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::bad_input;
-use crate::support::device::DeviceArg;
-use crate::support::model;
+use crate::{failure::bad_input, support::device::DeviceArg, support::model};
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///

@@ -3,8 +3,7 @@
 use anyhow::Result;
 use hapo_train::recipe::did_you_mean;
 
-use crate::failure::bad_input;
-use crate::support::arguments::Suggesting;
+use crate::{failure::bad_input, support::arguments::Suggesting};
 
 /// Print the table of the methods, or the page of one: idea, settings, departures from the paper.
 #[derive(clap::Args)]

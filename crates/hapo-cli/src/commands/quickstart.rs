@@ -10,12 +10,10 @@ use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
 use hapo_train::{BUILTIN_BASE, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
 use serde::Serialize;
 
-use crate::commands::train::ProgressObserver;
 use crate::scoring::{
     COMPLETIONS, DrawKeys, EvalFormat, ScoringLimits, TEMPERATURE, evaluate_sets, model_name,
 };
-use crate::support::device::ComputeArg;
-use crate::support::interrupt;
+use crate::{commands::train::ProgressObserver, support::device::ComputeArg, support::interrupt};
 
 /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems.
 ///

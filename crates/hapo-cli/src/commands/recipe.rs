@@ -5,8 +5,7 @@ use hapo_core::METHODS;
 use hapo_train::recipe::{KeyEntry, did_you_mean, key_entries, key_of_word};
 use serde_json::json;
 
-use crate::failure::bad_input;
-use crate::support::arguments::KEYS;
+use crate::{failure::bad_input, support::arguments::KEYS};
 
 /// Explain the keys of a recipe.
 #[derive(clap::Args)]

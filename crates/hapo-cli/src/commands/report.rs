@@ -1,8 +1,7 @@
 //! `hapo report`: a page, and figures for papers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
 use anyhow::Result;
 use hapo_core::found_at;

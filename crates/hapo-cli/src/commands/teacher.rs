@@ -14,13 +14,11 @@ use hapo_eval::{
 use hapo_verify::Extracting;
 use serde_json::json;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
 use crate::support::arguments::{
     ColumnsArg, GraderArgs, SamplingArgs, ServerArgs, count, not_an_input, number, one_of, seconds,
     wait_for,
 };
-use crate::support::model;
+use crate::{failure::bad_input, progress::CountProgress, support::model};
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
 ///

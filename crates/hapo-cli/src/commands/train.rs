@@ -1,9 +1,8 @@
 //! `hapo train`: any method, by a recipe.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{ffi::OsStr, sync::Arc};
 
 use anyhow::Result;
 use hapo_core::{counted, found_at};
@@ -242,9 +241,7 @@ pub fn sources_of(recipe: &Recipe) -> Result<Sources> {
 pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option<Vec<EvalSet>>> {
     let folder = eval.data.as_deref().map(Path::new);
     let Some(names) = &eval.suite else {
-        let Some(name) = folder.filter(|it| it.starts_with("hf://")) else {
-            return Ok(None);
-        };
+        let Some(name) = folder.filter(|it| it.starts_with("hf://")) else { return Ok(None) };
         let dataset = hapo_train::load_file(
             &hub::data_file(name)?,
             &Reading { keeps_fields, ..Reading::default() },

@@ -1,7 +1,6 @@
 //! The solutions of a file that another engine may inject, as the tokens of its model.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use hapo_core::{Refusal, Verdict};

@@ -1,11 +1,8 @@
 //! Arguments of several commands.
 
-use std::ffi::OsStr;
-use std::ops::RangeInclusive;
-use std::path::Path;
-use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use std::{ffi::OsStr, ops::RangeInclusive, path::Path, str::FromStr};
 
 use anyhow::{Context, Result};
 use clap::builder::{
@@ -302,9 +299,7 @@ pub(crate) struct ColumnsArg {
 impl ColumnsArg {
     /// As a recipe has them.
     pub(crate) fn written(&self) -> Result<Option<String>> {
-        let Some(columns) = self.parsed()? else {
-            return Ok(None);
-        };
+        let Some(columns) = self.parsed()? else { return Ok(None) };
         let serde_json::Value::Object(columns) = serde_json::to_value(columns)? else {
             unreachable!("columns are an object");
         };

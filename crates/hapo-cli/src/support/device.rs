@@ -5,9 +5,7 @@ use anyhow::Result;
 use hapo_cuda::{Cuda, Driver, Launcher};
 use hapo_kernels::{Compute, Cpu};
 
-use crate::failure::bad_input;
-use crate::support::arguments::one_of;
-use crate::support::machine::ProductRates;
+use crate::{failure::bad_input, support::arguments::one_of, support::machine::ProductRates};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {

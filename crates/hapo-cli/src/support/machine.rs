@@ -1,7 +1,6 @@
 //! This machine: its name, its memory, and what it reaches.
 
-use std::ffi::OsString;
-use std::time::Instant;
+use std::{ffi::OsString, time::Instant};
 
 use anyhow::Result;
 use hapo_kernels::{
@@ -24,8 +23,7 @@ pub struct Rates {
     pub bandwidth: f64,
 }
 
-/// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several
-/// readings of 512 MB.
+/// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several readings of 512 MB.
 pub fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
     Ok(Rates { flops: product_rate(cpu, shape)?, bandwidth: bandwidth(cpu)? })
 }

@@ -14,9 +14,7 @@ use hapo_sampler::ChatFormat;
 use hapo_train::recipe::AUTO;
 use hapo_train::{ChosenTemplate, trained_template};
 
-use crate::failure::bad_input;
-use crate::support::arguments::TEMPLATES;
-use crate::support::hub;
+use crate::{failure::bad_input, support::arguments::TEMPLATES, support::hub};
 
 /// A model by its folder or its name on the hub, and the adapter that goes with it.
 #[derive(Clone, Copy)]

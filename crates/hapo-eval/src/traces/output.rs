@@ -10,8 +10,7 @@ use serde_json::{Map, Value};
 
 use super::rules::clean;
 use super::{Line, Outcome, Traces};
-use crate::completions::Completions;
-use crate::plan::Sampling;
+use crate::{completions::Completions, plan::Sampling};
 
 impl Completions<'_, Traces<'_>> {
     /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.

@@ -1,7 +1,6 @@
 //! `hapo data make`: the built-in task's problems as a file, or those of a task of reasoning-gym.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 use hapo_data::{Format, Writer, Written};
@@ -10,9 +9,8 @@ use hapo_train::Recipe;
 use hapo_train::recipe::DataSource;
 
 use super::say_written;
-use crate::failure::bad_input;
 use crate::support::arguments::{OverrideArgs, count, not_an_input};
-use crate::support::machine;
+use crate::{failure::bad_input, support::machine};
 
 #[derive(clap::Args)]
 #[command(

@@ -17,10 +17,8 @@ use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
-use crate::failure::bad_input;
-use crate::support::admission::AdmissionArgs;
 use crate::support::arguments::{ColumnsArg, GraderArgs, TEMPLATES, not_an_input};
-use crate::support::model;
+use crate::{failure::bad_input, support::admission::AdmissionArgs, support::model};
 
 /// Look at files of problems, check them, convert them, make those of the built-in task.
 ///

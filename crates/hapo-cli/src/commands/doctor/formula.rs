@@ -1,14 +1,12 @@
 //! `--formula`: the loss that the settings name, under lossproof's cases, by the framework in the user's environment.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use hapo_core::{Refusal, counted};
 use serde_json::Value;
 
-use super::Diagnosis;
 use super::record::{Record, rows};
-use super::settings::is_met;
+use super::{Diagnosis, settings::is_met};
 use crate::support::machine;
 
 pub(super) const FORMULAS: &str = include_str!("formula.tsv");

@@ -2,11 +2,9 @@
 
 mod summary;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::{borrow::Cow, collections::BTreeMap, sync::mpsc};
 
 use anyhow::Result;
 use hapo_core::{Refusal, counted, printable};

@@ -51,9 +51,7 @@ impl Summary {
         let verdict = it.verdict.name();
         let kind = VERDICTS.iter().position(|name| *name == verdict).expect("one of three");
         *[&mut self.correct, &mut self.wrong, &mut self.unparsable][kind] += 1;
-        let Some(label) = label else {
-            return;
-        };
+        let Some(label) = label else { return };
         let labels = self.labels.get_or_insert_default();
         let row = if label { &mut labels.labelled_true } else { &mut labels.labelled_false };
         row[kind] += 1;

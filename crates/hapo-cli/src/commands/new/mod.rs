@@ -23,14 +23,11 @@ use hapo_verify::Extraction;
 use self::draft::{pace, step_seconds};
 use self::rates::{Rate, rate};
 use self::rule::Rule;
-use crate::commands::train;
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
 use crate::support::arguments::{
     ColumnsArg, GRADERS, TEMPLATES, method_names, not_an_input, number, one_of,
 };
-use crate::support::hub;
 use crate::support::machine::{self, ProductRates};
+use crate::{commands::train, failure::bad_input, progress::CountProgress, support::hub};
 
 /// Write a commented recipe: the grader by the file's solutions, lengths, a learning rate, the template by eight prompts.
 #[derive(clap::Args)]

@@ -8,8 +8,7 @@ use hapo_net::reward::{OwnReward, RewardSettings, is_own};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
 
 use super::Args;
-use crate::failure::bad_input;
-use crate::support::arguments::named_grader;
+use crate::{failure::bad_input, support::arguments::named_grader};
 
 /// Solutions that are tried, of a custom reward's as many as it judges in seconds.
 const MOST: usize = 2000;

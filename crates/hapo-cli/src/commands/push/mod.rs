@@ -10,9 +10,7 @@ use hapo_net::hub::{Hub, PushSettings, RepoId, Upload, parse_name};
 use hapo_run::{RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
-use crate::commands::train_summary::Summary;
-use crate::failure::bad_input;
-use crate::support::hub::DownloadProgress;
+use crate::{commands::train_summary::Summary, failure::bad_input, support::hub::DownloadProgress};
 use readme::{ModelReadme, OfRun};
 
 /// Push a run's checkpoint, or any model folder, to the Hugging Face hub, with a model card.
