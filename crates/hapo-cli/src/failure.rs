@@ -2,8 +2,6 @@
 
 use hapo_core::Refusal;
 
-use crate::progress::speaks_json;
-
 /// An error of exit code 2 with something the reader can do.
 pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Refusal::input(problem.into()).hint(hint.into()).into()
@@ -23,7 +21,7 @@ pub fn report(error: &anyhow::Error, output: &str) -> u8 {
     let hint = hint(error, output);
     // The outermost refusal knows best. An error of another library is no fault of the input.
     let exit_code = if refusals(error).next().is_some_and(Refusal::is_bad_input) { 2 } else { 1 };
-    if speaks_json() {
+    if crate::progress::speaks_json() {
         let message = message(error);
         let json = serde_json::json!({
             "event": "error", "message": message, "hint": hint, "exit_code": exit_code,

@@ -1,6 +1,5 @@
 //! Benchmarks and suites as data: one entry each.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
@@ -119,7 +118,7 @@ pub fn text_checksum(dataset: &Dataset) -> String {
 }
 
 fn grouped(dataset: Dataset) -> Dataset {
-    let mut seen = HashSet::new();
+    let mut seen = std::collections::HashSet::new();
     let mut examples = dataset.examples;
     examples.retain(|it| seen.insert((it.problem.clone(), it.answer.clone())));
     Dataset { examples }

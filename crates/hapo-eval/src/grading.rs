@@ -2,7 +2,6 @@
 
 use hapo_core::{Refusal, Rollout, Truncated, Verdict};
 use hapo_data::{Dataset, Example};
-use hapo_sampler::Details;
 use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, grader, in_order};
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +118,7 @@ pub struct RawCompletion {
     pub(crate) given_up: bool,
     /// Of a local model, its tokens.
     #[serde(skip)]
-    pub(crate) drawn: Option<(Rollout, Details)>,
+    pub(crate) drawn: Option<(Rollout, hapo_sampler::Details)>,
 }
 
 impl RawCompletion {

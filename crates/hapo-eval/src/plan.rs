@@ -1,7 +1,5 @@
 //! Which completions are wanted, and how they are sampled and graded.
 
-use std::path::Path;
-
 use hapo_core::{Refusal, Truncated};
 use hapo_data::task::{self, Split};
 use hapo_data::{Dataset, Example};
@@ -48,7 +46,7 @@ pub struct SetChoice<'a> {
     /// Names of suites and benchmarks, or `family:level` of the built-in task, separated by commas.
     pub names: &'a str,
     /// The folder of the benchmarks that are read from files.
-    pub folder: Option<&'a Path>,
+    pub folder: Option<&'a std::path::Path>,
     /// Problems of each benchmark of the built-in task.
     pub problems: usize,
     /// The first of each file's problems alone.

@@ -11,7 +11,6 @@ use hapo_verify::Grader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::benchmark::text_checksum;
 use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
 use crate::grading::{GradedCompletion, Judge, ProblemResult, RawCompletion, average};
 use crate::plan::{Plan, ProblemSet};
@@ -52,7 +51,7 @@ impl Summarise for Scores<'_> {
         };
         let sampling = &plan.sampling;
         let mut settings = json!({
-            "texts": of_sets(|problems| text_checksum(problems).into()),
+            "texts": of_sets(|problems| crate::benchmark::text_checksum(problems).into()),
             "problems": of_sets(|problems| problems.examples.len().into()),
             "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(hapo_net::http::shown),
             "k": plan.completions, "temperature": sampling.sent("temperature"), "top_p": sampling.sent("top_p"),

@@ -10,7 +10,6 @@ use std::{net::IpAddr, sync::Arc};
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, Method, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api_error::ApiError;
@@ -18,7 +17,7 @@ use crate::api_error::ApiError;
 pub(crate) async fn guarded(
     State(names): State<Arc<[String]>>,
     request: Request,
-    next: Next,
+    next: axum::middleware::Next,
 ) -> Response {
     match refusal(&request, &names) {
         Some(it) => it.into_response(),

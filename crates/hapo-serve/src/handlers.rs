@@ -6,15 +6,12 @@ use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt};
 use hapo_sampler::{EventKind, FinishReason, NewToken};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::request::{ParsedRequest, detokenize, read, tokenize};
 use crate::response::{Choice, Envelope, Ids, LogProbs, Usage};
@@ -53,7 +50,7 @@ pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
         )
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(names, guarded))
+        .layer(axum::middleware::from_fn_with_state(names, guarded))
         .with_state(App { served, worker })
 }
 
@@ -116,7 +113,7 @@ async fn aside<T: Send + 'static>(
 
 /// A place among the requests running and waiting. It comes before the body: bodies of those who have none would fill
 /// the memory.
-fn slot(served: &Served) -> Result<OwnedSemaphorePermit, ApiError> {
+fn slot(served: &Served) -> Result<tokio::sync::OwnedSemaphorePermit, ApiError> {
     served.slots.clone().try_acquire_owned().map_err(|_| {
         ApiError::of_status(
             StatusCode::TOO_MANY_REQUESTS,
@@ -288,7 +285,7 @@ struct Answer {
     /// The version of the weights; empty for the first ones.
     version: Arc<str>,
     usage: Usage,
-    events: UnboundedReceiver<WorkerEvent>,
+    events: tokio::sync::mpsc::UnboundedReceiver<WorkerEvent>,
     counted: Arc<Counted>,
 }
 

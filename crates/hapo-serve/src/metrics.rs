@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
-use axum::http::StatusCode;
-
 use crate::fields::Endpoint;
 
 #[derive(Debug, Default)]
@@ -49,7 +47,7 @@ impl Counted {
         Self { stats: stats.clone(), endpoint, begun, status }
     }
 
-    pub(crate) fn ended_with(&self, status: StatusCode) {
+    pub(crate) fn ended_with(&self, status: axum::http::StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 }

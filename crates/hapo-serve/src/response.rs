@@ -1,7 +1,6 @@
 //! Shapes of answers.
 
 use hapo_core::Refusal;
-use hapo_model::Tokenizer;
 use hapo_sampler::FinishReason;
 use serde_json::{Map, Value, json};
 
@@ -156,7 +155,7 @@ impl LogProbs {
 
     pub(crate) fn push(
         &mut self,
-        tokenizer: &Tokenizer,
+        tokenizer: &hapo_model::Tokenizer,
         token: u32,
         log_prob: Option<f32>,
         top: &[(u32, f32)],

@@ -7,12 +7,10 @@ use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
 use hapo_data::{Message, PromptTemplate, Rendering};
 use hapo_kernels::Device;
-use hapo_model::Model;
 use hapo_sampler::{
     ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, SpecialTokens,
     Truncation, cache_tokens,
 };
-use hapo_train::ChosenTemplate;
 
 use crate::support::device::{DeviceArg, tell_start};
 use crate::{failure::bad_input, support::arguments::SamplingArgs, support::model};
@@ -57,7 +55,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 fn talk<D: Device>(
     args: &Args,
-    template: &ChosenTemplate,
+    template: &hapo_train::ChosenTemplate,
     decoding: Decoding,
     device: D,
 ) -> Result<()> {
@@ -103,7 +101,7 @@ fn talk<D: Device>(
 }
 
 struct Answerer<'a, D: Device> {
-    model: &'a Model<D>,
+    model: &'a hapo_model::Model<D>,
     chat_format: &'a ChatFormat,
     max_new_tokens: usize,
     seed: u64,

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_core::{Truncated, found_at};
-use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
     Client, Completions, Estimate, Judge, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
     Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
     unsuited,
 };
-use hapo_kernels::Device;
 use hapo_train::ChosenTemplate;
 use hapo_verify::Grader;
 
@@ -265,7 +263,7 @@ fn check_served(client: &Client, model: &str) -> Result<()> {
 }
 
 /// Scores a local model. It is opened before its record, which is of its weights and not of their path.
-fn sample<D: Device>(
+fn sample<D: hapo_kernels::Device>(
     args: &Args,
     plan: &mut Plan,
     template: &ChosenTemplate,
@@ -290,7 +288,7 @@ fn sample<D: Device>(
 }
 
 /// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
-fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
+fn check(dataset: &hapo_data::Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
     Judge::new(dataset, grader, None, Truncated::Wrong).map_err(|it| it.at(file.display()))?;
     let golds = dataset.examples.iter().map(|it| it.answer.as_str());
     if let Some(it) = unsuited(grader.name(), golds) {

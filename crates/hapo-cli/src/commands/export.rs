@@ -7,7 +7,6 @@ use std::{io::Write, time::Duration};
 
 use anyhow::{Context, Result};
 use hapo_report::Run;
-use hapo_train::Recipe;
 use serde_json::{Value, json};
 
 use crate::{
@@ -111,7 +110,7 @@ pub struct Tracking {
 
 impl Tracking {
     /// Begins where the recipe says so.
-    pub fn of(recipe: &Recipe, folder: &Path) -> Option<Self> {
+    pub fn of(recipe: &hapo_train::Recipe, folder: &Path) -> Option<Self> {
         let tracker = recipe.track?.name();
         let ((over, is_over), (end, ended)) = (mpsc::channel(), mpsc::channel());
         let folder = folder.to_owned();

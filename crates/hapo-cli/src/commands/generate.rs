@@ -9,7 +9,6 @@ use hapo_data::{Dataset, Example, Reading};
 use hapo_eval::{
     Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm, Sampling,
 };
-use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_train::ChosenTemplate;
 use serde_json::Value;
@@ -150,7 +149,7 @@ impl Args {
     }
 }
 
-fn sample<D: Device>(
+fn sample<D: hapo_kernels::Device>(
     args: &Args,
     plan: &mut Plan,
     template: &ChosenTemplate,

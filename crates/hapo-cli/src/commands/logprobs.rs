@@ -1,6 +1,5 @@
 //! `hapo logprobs`: log-probabilities of token sequences.
 
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -63,7 +62,7 @@ type Sequence = (String, Vec<u32>);
 
 fn read(input: &Path) -> Result<Vec<Sequence>> {
     let rows: Box<dyn Iterator<Item = _>> = if input == Path::new("-") {
-        Box::new(hapo_data::json_lines(BufReader::new(std::io::stdin()), "standard input"))
+        Box::new(hapo_data::json_lines(std::io::BufReader::new(std::io::stdin()), "standard input"))
     } else {
         Box::new(hapo_data::json_rows(input)?)
     };

@@ -1,6 +1,5 @@
 //! `hapo methods`: the table of the methods, and the page of each.
 
-use anyhow::Result;
 use hapo_train::recipe::did_you_mean;
 
 use crate::{failure::bad_input, support::arguments::Suggesting};
@@ -19,7 +18,7 @@ const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0).collect());
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         for [name, idea, needs] in rows(PAGES[0].1) {
             outln!(

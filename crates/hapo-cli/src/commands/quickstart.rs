@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_data::Dataset;
 use hapo_data::task::MINI6;
 use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
 use hapo_train::{BUILTIN_BASE, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
@@ -87,7 +86,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let set = set.and_then(|it| benchmark(it.name));
         Ok(set.expect("the built-in recipes train on levels of mini6").problems(PROBLEMS)?)
     };
-    let sets: Vec<Dataset> = levels.iter().map(set).collect::<Result<_>>()?;
+    let sets: Vec<hapo_data::Dataset> = levels.iter().map(set).collect::<Result<_>>()?;
     let evaluate = |model: &str| {
         let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
         let limits = ScoringLimits { max_new_tokens, seed, threads };

@@ -1,7 +1,6 @@
 //! `hapo recipe`: what the keys of a recipe mean.
 
 use anyhow::Result;
-use hapo_core::METHODS;
 use hapo_train::recipe::{KeyEntry, did_you_mean, key_entries, key_of_word};
 use serde_json::json;
 
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.key.is_none() {
         outln!("\nTables of single methods:");
-        for it in METHODS.iter().filter(|it| !it.own_keys.is_empty()) {
+        for it in hapo_core::METHODS.iter().filter(|it| !it.own_keys.is_empty()) {
             outln!("  [{}]  {}", it.name, it.own_keys.join(", "));
         }
     }

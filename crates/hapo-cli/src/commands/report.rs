@@ -4,10 +4,6 @@ use std::path::{Path, PathBuf};
 use std::{sync::mpsc, time::Duration};
 
 use anyhow::Result;
-use hapo_core::found_at;
-use hapo_run::RunFolder;
-
-use crate::support::arguments::not_an_input;
 
 /// One self-contained page of one or several runs.
 ///
@@ -41,7 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
-    not_an_input(&args.out, &runs, "html")?;
+    crate::support::arguments::not_an_input(&args.out, &runs, "html")?;
     let is_open = match args.every {
         Some(seconds) => follow(args, seconds)?,
         None => false,
@@ -63,9 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             outln!("{}", it.display());
         }
         // An adapter's checkpoint is no model by itself.
-        if let Some((_, model)) = RunFolder(&args.runs[0]).list_checkpoints()?.first() {
+        if let Some((_, model)) = hapo_run::RunFolder(&args.runs[0]).list_checkpoints()?.first() {
             let config = model.join("config.json");
-            if found_at(&config)?.is_some() {
+            if hapo_core::found_at(&config)?.is_some() {
                 errln!("to try the model: hapo chat --model {}", model.display());
             }
         }

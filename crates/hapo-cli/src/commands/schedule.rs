@@ -1,6 +1,5 @@
 //! `hapo schedule`: the gate's table.
 
-use anyhow::Result;
 use hapo_core::{Annealing, Decimal, GATES, Schedule, Threshold, gate_rule, refused_as_table};
 
 use crate::failure::bad_input;
@@ -46,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
         None => Threshold::Derived { success_limit: args.success_limit.unwrap_or(0) },

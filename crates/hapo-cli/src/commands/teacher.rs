@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use clap::builder::TypedValueParser;
 use hapo_core::counted;
 use hapo_data::Dataset;
 use hapo_eval::{
@@ -228,7 +227,7 @@ impl Args {
     }
 }
 
-fn price() -> impl TypedValueParser<Value = f64> {
+fn price() -> impl clap::builder::TypedValueParser<Value = f64> {
     number(0.0..=1e9, "a price from 0")
 }
 

@@ -7,17 +7,14 @@ use std::{ffi::OsStr, sync::Arc};
 use anyhow::Result;
 use hapo_core::{counted, found_at};
 use hapo_data::Reading;
-use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::{Compute, Device};
-use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
     EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Overrides, Preflight, Recipe,
     ResumePolicy, RunPlan, Sources,
 };
 
-use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
@@ -109,7 +106,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     // A stage that is refused leaves the folder as it is.
     for (recipe, sources) in stages.iter().zip(&found).filter(|_| args.resume) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
-        if recipe.stage().is_some() && RunFolder(&folder).holds_run()? {
+        if recipe.stage().is_some() && hapo_run::RunFolder(&folder).holds_run()? {
             let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
             hapo_train::require_same_run(&plan, &folder, begin)?;
         }
@@ -121,7 +118,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         let mut observer = args.observer(recipe)?;
         interrupt::set_loading(true);
         let plan = RunPlan::settle_in(&folder, recipe, sources)?;
-        let tracking = Tracking::of(recipe, &folder);
+        let tracking = crate::commands::export::Tracking::of(recipe, &folder);
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, begin, &mut observer)?;
         drop(observer);
         drop(tracking);
@@ -253,7 +250,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         folder,
         problems: eval.problems,
         first: None,
-        split: Split::HeldOut,
+        split: hapo_data::task::Split::HeldOut,
         completions: None,
         max_tokens: None,
     })?;

@@ -7,9 +7,7 @@ use hapo_core::{Refusal, Verdict};
 use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
 use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
-use hapo_verify::Extracting;
 
-use crate::support::arguments::GraderArgs;
 use crate::support::{hub, model};
 
 /// The rule that admits a row's solution.
@@ -25,7 +23,7 @@ pub(crate) struct AdmissionArgs {
     #[arg(long, default_value = "chat", requires = "model")]
     template: String,
     #[command(flatten)]
-    grader: GraderArgs,
+    grader: crate::support::arguments::GraderArgs,
 }
 
 impl AdmissionArgs {
@@ -61,7 +59,7 @@ pub(crate) fn engine_format(
 /// The solutions of a file so far.
 pub(crate) struct Solutions {
     format: ChatFormat,
-    grader: Extracting<'static>,
+    grader: hapo_verify::Extracting<'static>,
     longest: usize,
     rows: u64,
     admitted: u64,

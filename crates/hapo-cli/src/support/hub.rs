@@ -4,9 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::found_at;
 use hapo_net::hub::{Hub, ParsedName, Progress, parse_name};
-use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::bad_input;
@@ -19,7 +17,7 @@ pub fn model_folder(name: &str) -> Result<String> {
     }
     match parse_name(name)? {
         ParsedName::Path => {
-            let checkpoints = RunFolder(Path::new(name)).list_checkpoints()?;
+            let checkpoints = hapo_run::RunFolder(Path::new(name)).list_checkpoints()?;
             match checkpoints.first() {
                 Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name))? => {
                     Err(bad_input(
@@ -55,7 +53,7 @@ pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
 pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
         if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
-            && found_at(file)?.is_none()
+            && hapo_core::found_at(file)?.is_none()
         {
             return Err(bad_input(
                 format!("no such file: {name}"),

@@ -1,10 +1,8 @@
 //! Opening a model for a command.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::Result;
-use hapo_core::found_at;
 use hapo_data::TemplateChoice;
 use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
@@ -127,7 +125,7 @@ pub(crate) fn open<D: Device>(
 ) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
-    let (files, started) = (&loaded.tokenizer_files, Instant::now());
+    let (files, started) = (&loaded.tokenizer_files, std::time::Instant::now());
     let template = hapo_sampler::choose_template(template, named.model, files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
@@ -140,7 +138,7 @@ pub(crate) fn open<D: Device>(
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
 pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
+    let is_dir = hapo_core::found_at(path)?.is_some_and(|it| it.is_dir());
     if is_dir || is_model(path)? {
         return Ok(Tokenizer::open(path)?);
     }

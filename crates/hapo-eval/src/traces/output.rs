@@ -4,7 +4,6 @@ use std::io::{BufWriter, Write};
 
 use hapo_core::Refusal;
 use hapo_data::Example;
-use hapo_run::write_atomically_with;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -18,7 +17,7 @@ impl Completions<'_, Traces<'_>> {
     pub fn write(&mut self, keep_all: bool) -> Result<(), Refusal> {
         self.flush()?;
         let output = self.summary.output.clone();
-        write_atomically_with(&output, |file| {
+        hapo_run::write_atomically_with(&output, |file| {
             let mut writer = BufWriter::new(file);
             let io = |source| Refusal::io("write", &output)(source);
             for prompt in 0..self.summary.done.len() {

@@ -4,9 +4,6 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 use hapo_data::{Format, Writer, Written};
-use hapo_run::write_atomically;
-use hapo_train::Recipe;
-use hapo_train::recipe::DataSource;
 
 use super::say_written;
 use crate::support::arguments::{OverrideArgs, count, not_an_input};
@@ -45,9 +42,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "a recipe has data.prompts and data.seed: --set data.prompts=640",
         ));
     }
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
+    let stages = hapo_train::Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let recipe = stages.last().expect("a recipe has a stage");
-    if recipe.data.train != DataSource::Builtin {
+    if recipe.data.train != hapo_train::recipe::DataSource::Builtin {
         return Err(bad_input(
             format!("{}: data.train is {}", args.recipe.display(), recipe.data.train.name()),
             "only a recipe with data.train = \"builtin\" has problems that are made",
@@ -103,7 +100,7 @@ fn gym(task: &str, args: &Args) -> Result<()> {
             return Err(bad_input(format!("gym:{task}: {name}: {last}"), hint));
         }
     }
-    write_atomically(&args.output, &made.stdout)?;
+    hapo_run::write_atomically(&args.output, &made.stdout)?;
     let rows = made.stdout.split(|byte| *byte == b'\n').count() as u64 - 1;
     let written = Written { rows, teachers_left_out: 0, systems_left_out: 0, without_source: 0 };
     say_written(&written, &args.output, args.json)

@@ -4,7 +4,6 @@
 mod make;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -13,7 +12,6 @@ use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
     Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
 };
-use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
@@ -232,7 +230,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
     let mut folder = None;
     if let Some(path) = args.tokenizer.as_deref() {
         let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
-        folder = (is_dir || is_model(path)?).then_some(path);
+        folder = (is_dir || hapo_model::folder::is_model(path)?).then_some(path);
     }
     let Some(folder) = folder else {
         return Err(bad_input(
@@ -317,7 +315,7 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
+fn most_frequent(counts: &BTreeMap<impl std::fmt::Display, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));
     let texts: Vec<String> = counts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{counted, excerpt};
-use hapo_run::Columns;
 use hapo_verify::{
     AnswerForm, CHOICE, EXACT, Extracting, Extraction, Gold, Grader, MATH, TRAINING, Verdict,
     find_answer,
@@ -157,7 +156,7 @@ fn cut_golds(graded: &[Graded<'_>], found: &mut Diagnosis) {
 }
 
 /// Adds the counts that a run of ours logs, of the steps whose completions were kept.
-fn count(columns: &mut Columns, answers: &[Answer], graded: &[Graded<'_>]) {
+fn count(columns: &mut hapo_run::Columns, answers: &[Answer], graded: &[Graded<'_>]) {
     let mut counts: BTreeMap<&str, BTreeMap<u64, f64>> = BTreeMap::new();
     let mut count = |name, step, is_one| {
         *counts.entry(name).or_default().entry(step).or_default() += f64::from(u8::from(is_one));

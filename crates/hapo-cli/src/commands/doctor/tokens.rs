@@ -1,7 +1,5 @@
 //! Pad and end tokens, and the template: by the files beside the weights.
 
-use hapo_core::if_there;
-use hapo_run::read_json;
 use serde_json::Value;
 
 use super::Diagnosis;
@@ -13,13 +11,13 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
             .skip("tokens and template: no tokenizer beside the run (--model names its folder)");
     };
     let mut read = |name: &str| {
-        let read = read_json::<Value>(&folder.join(name));
+        let read = hapo_run::read_json::<Value>(&folder.join(name));
         found.take(read).flatten().unwrap_or_default()
     };
     let (config, tokenizer) = (read("tokenizer_config.json"), read("tokenizer.json"));
     let ends = &read("generation_config.json")["eos_token_id"];
     let file = folder.join("chat_template.jinja");
-    let file = found.take(if_there(&file, std::fs::read_to_string(&file))).flatten();
+    let file = found.take(hapo_core::if_there(&file, std::fs::read_to_string(&file))).flatten();
     let text = |name: &str| {
         let token = &config[name];
         token.as_str().or(token["content"].as_str()).unwrap_or_default().to_owned()

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use hapo_core::{counted, printable};
-use hapo_verify::Judgement;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,7 +46,7 @@ struct Disagreement {
 
 impl Summary {
     /// Counts the verdict on the last row.
-    pub(super) fn add(&mut self, gold: &str, label: Option<bool>, it: &Judgement) {
+    pub(super) fn add(&mut self, gold: &str, label: Option<bool>, it: &hapo_verify::Judgement) {
         let verdict = it.verdict.name();
         let kind = VERDICTS.iter().position(|name| *name == verdict).expect("one of three");
         *[&mut self.correct, &mut self.wrong, &mut self.unparsable][kind] += 1;

@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use hapo_core::{Method, counted};
-use hapo_kernels::Compute;
 use hapo_run::duration;
 use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::recipe::EvalSection;
@@ -67,7 +66,7 @@ impl Found<'_> {
         }
         let epoch = chosen.steps_per_epoch;
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
-        if let Some(rates) = self.rates.filter(|it| it.faster() == Compute::Bf16) {
+        if let Some(rates) = self.rates.filter(|it| it.faster() == hapo_kernels::Compute::Bf16) {
             toml.put("compute", quoted("bf16"), &rates.to_string());
         }
         toml.head("model", "");

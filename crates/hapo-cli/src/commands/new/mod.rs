@@ -12,9 +12,7 @@ use hapo_core::{
     Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted, found_at,
 };
 use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount, summarise};
-use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
-use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate};
 use hapo_train::recipe::AUTO;
 use hapo_train::{Overrides, Preflight, Run, RunPlan};
@@ -258,7 +256,7 @@ impl<'a> Found<'a> {
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
         let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
-        let compute = rates.map_or(Compute::F32, ProductRates::faster);
+        let compute = rates.map_or(hapo_kernels::Compute::F32, ProductRates::faster);
         let device = machine::device_spec(threads, compute, &config)?;
         Ok(Self {
             args,
@@ -357,7 +355,7 @@ impl<'a> Found<'a> {
         }
         if recipe.method().samples() {
             let length = counted(chosen.response as u64, "token", "tokens");
-            let seconds = duration(seconds * FEW as f64 / GROUP_SIZE as f64);
+            let seconds = hapo_run::duration(seconds * FEW as f64 / GROUP_SIZE as f64);
             errln!(
                 "sampling {} answers of at most {length} with template {}: about {seconds}",
                 PROMPTS * FEW,

@@ -1,7 +1,6 @@
 //! What counts as correct: the graders there are, tried on the file's own solutions.
 
 use anyhow::Result;
-use hapo_core::excerpt;
 use hapo_data::{Dataset, Example};
 use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of};
 use hapo_net::reward::{OwnReward, RewardSettings, is_own};
@@ -166,7 +165,7 @@ fn tried(
     })?;
     let wrong = judged.iter().zip(solved).find_map(|(why, example)| {
         let Example { id, row, teachers, .. } = example;
-        let solution = excerpt(&teachers[0], 60);
+        let solution = hapo_core::excerpt(&teachers[0], 60);
         Some(format!("row {row}, id {id}: `{solution}`: {}", why.as_ref()?))
     });
     Ok(Rule {
