@@ -197,10 +197,8 @@ fn completion_length(
     let too_long =
         |message: String| Err(ApiError::bad(param, message).coded("context_length_exceeded"));
     if prompt == 0 {
-        return Err(ApiError::bad(
-            param,
-            format!("{param}: expected at least one token, got none"),
-        ));
+        let message = format!("{param}: expected at least one token, got none");
+        return Err(ApiError::bad(param, message));
     }
     if prompt > context || (prompt == context && wanted != Some(0)) {
         return too_long(format!(

@@ -137,10 +137,8 @@ impl<D: Device> Answerer<'_, D> {
         let (length, room) = (prompt.len(), self.room(prompt.len()));
         if room == 0 {
             let most = self.model.positions();
-            return Err(bad_input(
-                format!("the model reads {most} tokens, and the prompt has {length}"),
-                "write less, or raise --max-tokens above 0",
-            ));
+            let problem = format!("the model reads {most} tokens, and the prompt has {length}");
+            return Err(bad_input(problem, "write less, or raise --max-tokens above 0"));
         }
         let limits = EngineLimits {
             max_sequences: 1,

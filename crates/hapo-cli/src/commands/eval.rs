@@ -366,10 +366,8 @@ fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
             (stem.to_string_lossy().into_owned(), path)
         };
         if runs.iter().any(|it: &(String, Recorded)| it.0 == name) {
-            return Err(bad_input(
-                format!("--compare: two evaluations are named {name}"),
-                "name them: --compare A=one.jsonl B=two.jsonl",
-            ));
+            let problem = format!("--compare: two evaluations are named {name}");
+            return Err(bad_input(problem, "name them: --compare A=one.jsonl B=two.jsonl"));
         }
         let recorded = Recorded::read(path)?;
         runs.push((name, recorded));

@@ -69,10 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Target::Mlflow => "mlflow",
     };
     if args.out.is_some() {
-        return Err(bad_input(
-            "--out: only a table is written to a file",
-            "leave it out, or choose --to csv",
-        ));
+        let hint = "leave it out, or choose --to csv";
+        return Err(bad_input("--out: only a table is written to a file", hint));
     }
     let mut loggers: Vec<Logger> = Vec::new();
     loop {

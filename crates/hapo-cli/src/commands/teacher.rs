@@ -126,10 +126,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let dataset = args.columns.load(&args.input, args.grader.is_own())?;
     if dataset.examples.is_empty() {
-        return Err(bad_input(
-            format!("{}: expected prompts, got none", args.input.display()),
-            "each line holds an id, a problem and an answer",
-        ));
+        let problem = format!("{}: expected prompts, got none", args.input.display());
+        return Err(bad_input(problem, "each line holds an id, a problem and an answer"));
     }
     let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer);
     let tokenizer = tokenizer.transpose()?;

@@ -166,10 +166,8 @@ impl ServerArgs {
         let key = std::env::var(name.unwrap_or("OPENAI_API_KEY")).unwrap_or_default();
         let key = Some(key.trim()).filter(|it| !it.is_empty());
         if let (None, Some(name)) = (key, name) {
-            return Err(bad_input(
-                format!("--api-key-env: the environment variable {name} is not set"),
-                "leave the option out for a server that needs no key",
-            ));
+            let problem = format!("--api-key-env: the environment variable {name} is not set");
+            return Err(bad_input(problem, "leave the option out for a server that needs no key"));
         }
         let timeout = Duration::from_secs_f64(self.timeout);
         let policy = RetryPolicy { concurrency: self.concurrency, timeout, ..policy };

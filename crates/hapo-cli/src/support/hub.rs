@@ -20,10 +20,8 @@ pub fn model_folder(name: &str) -> Result<String> {
             let checkpoints = hapo_run::RunFolder(Path::new(name)).list_checkpoints()?;
             match checkpoints.first() {
                 Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name))? => {
-                    Err(bad_input(
-                        format!("{name}: expected a model, got the folder of a run"),
-                        format!("its latest model is {}", latest.display()),
-                    ))
+                    let problem = format!("{name}: expected a model, got the folder of a run");
+                    Err(bad_input(problem, format!("its latest model is {}", latest.display())))
                 }
                 _ => Ok(name.to_owned()),
             }
@@ -55,8 +53,9 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
         if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
             && hapo_core::found_at(file)?.is_none()
         {
+            let problem = format!("no such file: {name}");
             return Err(bad_input(
-                format!("no such file: {name}"),
+                problem,
                 format!("a dataset of the hub is hf://datasets/{name}"),
             ));
         }

@@ -37,10 +37,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return gym(task, args);
     }
     if args.count.or(args.seed.map(|_| 0)).is_some() {
-        return Err(bad_input(
-            "--count and --seed are of gym:NAME",
-            "a recipe has data.prompts and data.seed: --set data.prompts=640",
-        ));
+        let hint = "a recipe has data.prompts and data.seed: --set data.prompts=640";
+        return Err(bad_input("--count and --seed are of gym:NAME", hint));
     }
     let stages = hapo_train::Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let recipe = stages.last().expect("a recipe has a stage");
@@ -66,10 +64,8 @@ fn gym(task: &str, args: &Args) -> Result<()> {
     };
     if args.output.extension().is_none_or(|ending| ending != "jsonl") {
         let output = args.output.display();
-        return Err(bad_input(
-            format!("--output {output}: a gym's rows are JSON lines"),
-            "end its name in .jsonl",
-        ));
+        let problem = format!("--output {output}: a gym's rows are JSON lines");
+        return Err(bad_input(problem, "end its name in .jsonl"));
     }
     let overrides = args.overrides.overrides();
     if let Some(key) = overrides.unset.first() {

@@ -150,10 +150,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             check_columns(file, &reading)?;
             let tokens = args.admission.model.is_some();
             if tokens && args.to != To::Verl {
-                return Err(bad_input(
-                    "--model: expected --to verl, the other layouts have texts",
-                    "leave --model out",
-                ));
+                let problem = "--model: expected --to verl, the other layouts have texts";
+                return Err(bad_input(problem, "leave --model out"));
             }
             let mut admission = args.admission.open()?;
             let format = args.to.format(file, &reading, tokens)?;
@@ -233,10 +231,8 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
         folder = (is_dir || hapo_model::folder::is_model(path)?).then_some(path);
     }
     let Some(folder) = folder else {
-        return Err(bad_input(
-            "--template chat: expected the folder of a model as --tokenizer",
-            "the model's own template lies beside its tokenizer",
-        ));
+        let problem = "--template chat: expected the folder of a model as --tokenizer";
+        return Err(bad_input(problem, "the model's own template lies beside its tokenizer"));
     };
     let files = hapo_model::folder::read_tokenizer_files(folder)?;
     Ok(hapo_sampler::choose_template(choice, &folder.display().to_string(), &files)?)
@@ -351,10 +347,8 @@ fn check(args: &Check) -> Result<()> {
     };
     if let Some(output) = &args.output {
         let [file] = &args.files[..] else {
-            return Err(bad_input(
-                format!("--drop-bad: expected one file, got {}", args.files.len()),
-                "clean the files one by one",
-            ));
+            let problem = format!("--drop-bad: expected one file, got {}", args.files.len());
+            return Err(bad_input(problem, "clean the files one by one"));
         };
         let format = args.to.format(file, &reading, false)?;
         let written = convert(file, &reading, output, format, |rows, row| {
@@ -422,10 +416,8 @@ fn check(args: &Check) -> Result<()> {
         errln!("{}, none bad", counted(rows_in_all, "row", "rows"));
         return Ok(());
     }
-    Err(bad_input(
-        format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
-        "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
-    ))
+    let hint = "correct them, or write the others: hapo data check FILE --drop-bad -o OUT";
+    Err(bad_input(format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")), hint))
 }
 
 /// Says how the rows of a file were read where somebody may have meant it otherwise.

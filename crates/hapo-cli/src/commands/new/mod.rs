@@ -87,10 +87,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     inputs.extend(args.test.as_deref());
     not_an_input(&args.output, &inputs, "toml")?;
     if found_at(&args.output)?.is_some() && !args.force {
-        return Err(bad_input(
-            format!("{} exists", args.output.display()),
-            "name another with -o, or replace it with --force",
-        ));
+        let problem = format!("{} exists", args.output.display());
+        return Err(bad_input(problem, "name another with -o, or replace it with --force"));
     }
     let found = Found::look(args, threads)?;
     errln!("{}", found.rule.said);
@@ -457,10 +455,8 @@ fn refuse_bad_rows(args: &Args, summary: &FileSummary) -> Result<()> {
         return Err(refusal.into());
     }
     if summary.without_gold == summary.rows {
-        return Err(bad_input(
-            format!("{}: no row has an answer", args.data.display()),
-            "name its column: --columns problem=NAME,answer=NAME",
-        ));
+        let problem = format!("{}: no row has an answer", args.data.display());
+        return Err(bad_input(problem, "name its column: --columns problem=NAME,answer=NAME"));
     }
     Ok(())
 }

@@ -44,10 +44,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(repo) = hapo_net::hub::repo(&args.repo) else {
-        return Err(bad_input(
-            format!("{}: no name of the hub", args.repo),
-            "repositories are named org/name or org/name@revision",
-        ));
+        let problem = format!("{}: no name of the hub", args.repo);
+        return Err(bad_input(problem, "repositories are named org/name or org/name@revision"));
     };
     let source = Source::find(&args.source, &args.checkpoint)?;
     // What is made for the push.
