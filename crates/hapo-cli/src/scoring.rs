@@ -66,8 +66,7 @@ pub fn evaluate_sets(
             DrawKeys::OfNames(names) => (names[n].clone(), hapo_eval::draws_of(&names[n])),
             DrawKeys::Shared => (String::new(), 0),
         };
-        let (dataset, completions) = (dataset.clone(), format.completions);
-        ProblemSet { name, dataset, completions, draws }
+        ProblemSet { name, dataset: dataset.clone(), completions: format.completions, draws }
     };
     let sampling = Sampling {
         temperature: f64::from(TEMPERATURE),

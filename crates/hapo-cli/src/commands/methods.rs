@@ -21,10 +21,8 @@ const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         for [name, idea, needs] in rows(PAGES[0].1) {
-            outln!(
-                "{name:<12} {idea}{}",
-                if needs == "nothing" { String::new() } else { format!(" [{needs}]") }
-            );
+            let needs = if needs == "nothing" { String::new() } else { format!(" [{needs}]") };
+            outln!("{name:<12} {idea}{needs}");
         }
         outln!(
             "\nIn brackets: what the data or the run must have. A method's page: hapo methods uft"

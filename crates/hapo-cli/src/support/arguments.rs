@@ -102,7 +102,6 @@ pub(crate) fn seconds(least: f64) -> impl TypedValueParser<Value = f64> {
     number(least..=1e9, if least > 0.0 { "seconds above 0" } else { "seconds from 0" })
 }
 
-/// How the commands that sample draw tokens.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct SamplingArgs {
     /// Sampling temperature; 0 takes the most likely token
@@ -119,7 +118,6 @@ pub(crate) struct SamplingArgs {
     pub(crate) seed: u64,
 }
 
-/// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct KvArgs {
     /// Memory of the KV cache, such as 6GB; results do not depend on it
@@ -133,16 +131,11 @@ pub(crate) struct KvArgs {
 impl KvArgs {
     /// How a local model samples.
     pub(crate) fn local(&self, compute: Compute) -> LocalSampling {
-        LocalSampling {
-            kv_memory: self.kv_memory,
-            kv_dtype: self.kv_dtype,
-            compute,
-            ..LocalSampling::default()
-        }
+        let Self { kv_memory, kv_dtype } = *self;
+        LocalSampling { kv_memory, kv_dtype, compute, ..LocalSampling::default() }
     }
 }
 
-/// How a server is asked for completions.
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
     /// Concurrent requests to a server
@@ -283,7 +276,6 @@ pub(crate) fn finish_reward() -> Result<()> {
     finished.map_err(|problem| bad_input(problem, HINT))
 }
 
-/// Names of columns for files that no layout fits.
 #[derive(clap::Args)]
 pub(crate) struct ColumnsArg {
     /// Names of columns for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
@@ -298,12 +290,11 @@ impl ColumnsArg {
     /// As a recipe has them.
     pub(crate) fn written(&self) -> Result<Option<String>> {
         let Some(columns) = self.parsed()? else { return Ok(None) };
-        let serde_json::Value::Object(columns) = serde_json::to_value(columns)? else {
-            unreachable!("columns are an object");
-        };
+        let columns = serde_json::to_value(columns)?;
         // Texts and lists of texts are written alike in JSON and TOML.
-        let pairs: Vec<String> = columns.iter().map(|(key, it)| format!("{key} = {it}")).collect();
-        Ok(Some(format!("{{ {} }}", pairs.join(", "))))
+        let pairs =
+            columns.as_object().into_iter().flatten().map(|(key, it)| format!("{key} = {it}"));
+        Ok(Some(format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))))
     }
 
     pub(crate) fn reading(&self) -> Result<Reading> {
@@ -355,10 +346,9 @@ pub(crate) fn not_an_input(output: &Path, inputs: &[&Path], own_ending: &str) ->
         let Some(input_whole) = if_there(input, input.canonicalize())? else { continue };
         let is_same = || same_file::is_same_file(output, input).map_err(Refusal::io("read", input));
         if is_same()? || whole.starts_with(&input_whole) && !is_own {
-            return Err(bad_input(
-                format!("the output {} is the input {}", output.display(), input.display()),
-                "write to another file",
-            ));
+            let (output, input) = (output.display(), input.display());
+            let problem = format!("the output {output} is the input {input}");
+            return Err(bad_input(problem, "write to another file"));
         }
     }
     Ok(())

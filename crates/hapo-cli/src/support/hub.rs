@@ -63,8 +63,8 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
     };
     match parse_name(name)? {
         ParsedName::Path => Ok(file.to_owned()),
-        ParsedName::Dataset(wanted) => {
-            Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::new("fetching"))?)
+        ParsedName::Dataset(it) => {
+            Ok(Hub::from_env().dataset(&it, &mut DownloadProgress::new("fetching"))?)
         }
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),

@@ -14,14 +14,13 @@ use hapo_train::{ChosenTemplate, trained_template};
 
 use crate::{failure::bad_input, support::arguments::TEMPLATES, support::hub};
 
-/// A model by its folder or its name on the hub, and the adapter that goes with it.
+/// A model by its folder or its name on the hub, and its adapter.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) model: &'a str,
     pub(crate) adapter: Option<&'a Path>,
 }
 
-/// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
     /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
@@ -37,7 +36,6 @@ impl ModelArgs {
     }
 }
 
-/// The adapter of a model.
 #[derive(clap::Args)]
 pub(crate) struct AdapterArg {
     /// PEFT folder of an adapter, such as a checkpoint of a run with `[lora]`
@@ -60,7 +58,6 @@ impl std::fmt::Display for Named<'_> {
     }
 }
 
-/// How a local model's prompts are rendered.
 #[derive(clap::Args)]
 pub(crate) struct TemplateArgs {
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
@@ -88,9 +85,7 @@ impl TemplateArgs {
 pub(crate) fn template(asked: TemplateChoice<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
     let folder = match named.adapter {
         _ if asked.name != AUTO => named.model.to_owned(),
-        Some(adapter) if trained_template(adapter, asked)?.is_some() => {
-            adapter.display().to_string()
-        }
+        Some(it) if trained_template(it, asked)?.is_some() => it.display().to_string(),
         _ => hub::model_folder(named.model)?,
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
@@ -153,14 +148,11 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let open = match named.adapter {
-        None => hapo_train::open_frozen_on,
-        Some(_) => hapo_train::open_model_on,
-    };
-    let mut loaded = open_by(open, named, context, device)?;
-    if named.adapter.is_some() {
-        loaded.model.merge_adapter()?;
+    if named.adapter.is_none() {
+        return open_by(hapo_train::open_frozen_on, named, context, device);
     }
+    let mut loaded = open_by(hapo_train::open_model_on, named, context, device)?;
+    loaded.model.merge_adapter()?;
     Ok(loaded)
 }
 
@@ -195,16 +187,14 @@ fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) -> Result<()> {
-    let path = named.adapter.unwrap_or(Path::new(named.model));
+    let (path, other) = (named.adapter.unwrap_or(Path::new(named.model)), &chat_format.template);
     if let Some((trained, hash)) = trained_template(path, TemplateChoice::named(AUTO))?
-        && hash != chat_format.template.hash()
+        && hash != other.hash()
     {
-        let name = &trained.name;
+        let (path, name, other) = (path.display(), &*trained.name, other.name());
+        let text = if name == other { " of another text" } else { "" };
         errln!(
-            "warning: {} was trained with template `{name}`, and is sampled with `{}`{}",
-            path.display(),
-            chat_format.template.name(),
-            if *name == chat_format.template.name() { " of another text" } else { "" }
+            "warning: {path} was trained with template `{name}`, and is sampled with `{other}`{text}"
         );
     }
     Ok(())

@@ -43,10 +43,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let stages = hapo_train::Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let recipe = stages.last().expect("a recipe has a stage");
     if recipe.data.train != hapo_train::recipe::DataSource::Builtin {
-        return Err(bad_input(
-            format!("{}: data.train is {}", args.recipe.display(), recipe.data.train.name()),
-            "only a recipe with data.train = \"builtin\" has problems that are made",
-        ));
+        let (file, train) = (args.recipe.display(), recipe.data.train.name());
+        let hint = "only a recipe with data.train = \"builtin\" has problems that are made";
+        return Err(bad_input(format!("{file}: data.train is {train}"), hint));
     }
     not_an_input(&args.output, &[&args.recipe], "")?;
     let mut writer = Writer::create(&args.output, Format::Own)?;
@@ -63,8 +62,7 @@ fn gym(task: &str, args: &Args) -> Result<()> {
         return Err(bad_input(format!("gym:{task}: expected --count and --seed"), example));
     };
     if args.output.extension().is_none_or(|ending| ending != "jsonl") {
-        let output = args.output.display();
-        let problem = format!("--output {output}: a gym's rows are JSON lines");
+        let problem = format!("--output {}: a gym's rows are JSON lines", args.output.display());
         return Err(bad_input(problem, "end its name in .jsonl"));
     }
     let overrides = args.overrides.overrides();
