@@ -63,13 +63,8 @@ fn talk<D: Device>(
     let model::Opened { model, chat_format, seconds, .. } =
         model::open(args.model.named(), template.choice(), max_new_tokens, device)?;
     tell_start(args.device.verbose, &seconds);
-    let answerer = Answerer {
-        model: &model,
-        chat_format: &chat_format,
-        max_new_tokens,
-        seed: args.sampling.seed,
-        decoding,
-    };
+    let (seed, chat_format) = (args.sampling.seed, &chat_format);
+    let answerer = Answerer { model: &model, chat_format, max_new_tokens, seed, decoding };
     let is_terminal = std::io::stdin().is_terminal();
     if let PromptTemplate::Named(named) = &chat_format.template {
         errln!("template `{}` has no turns: each line is a problem of its own", named.name);
@@ -147,6 +142,8 @@ impl<D: Device> Answerer<'_, D> {
             usable_vocab: self.chat_format.tokenizer.vocab_size(),
         };
         let mut engine = Engine::new(self.model, Some(&self.chat_format.tokenizer), limits)?;
+        let (rng_stream, prompt_id) = (RngStream::Generate, PromptId(turn));
+        let rng = RngKey { seed: self.seed, rng_stream, step: 0, prompt: prompt_id };
         engine.submit(Request {
             prompt,
             completions: 1,
@@ -156,12 +153,7 @@ impl<D: Device> Answerer<'_, D> {
             stop_strings: Vec::new(),
             text: Some(SpecialTokens::WrittenOut),
             top_log_probs: 0,
-            rng: RngKey {
-                seed: self.seed,
-                rng_stream: RngStream::Generate,
-                step: 0,
-                prompt: PromptId(turn),
-            },
+            rng,
         })?;
         let (mut answer, mut out) = (String::new(), std::io::stdout());
         STOPPED.store(false, Ordering::Relaxed);

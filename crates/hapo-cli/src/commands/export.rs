@@ -77,13 +77,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
             let folder = it.folder();
-            let known = loggers.iter().position(|logger| logger.folder == folder);
-            if known.is_none() {
+            if !loggers.iter().any(|logger| logger.folder == folder) {
                 warn_of_unreadable(&it.name, &it.unreadable);
                 loggers.push(Logger::start(&args.python, tracker, &args.project, it)?);
             }
-            let at = known.unwrap_or(loggers.len() - 1);
-            loggers[at].send(it)?;
+            let logger = loggers.iter_mut().find(|logger| logger.folder == folder);
+            logger.expect("it is started").send(it)?;
         }
         if !args.follow || !runs.iter().any(Run::is_running) {
             break;
@@ -175,10 +174,9 @@ fn table(args: &Args) -> Result<()> {
     }
     let table = hapo_report::csv(&runs);
     match &args.out {
-        Some(file) => hapo_run::write_atomically(file, table.as_bytes())?,
-        None => std::io::stdout().write_all(table.as_bytes())?,
+        Some(file) => Ok(hapo_run::write_atomically(file, table.as_bytes())?),
+        None => Ok(std::io::stdout().write_all(table.as_bytes())?),
     }
-    Ok(())
 }
 
 struct Logger {
@@ -198,10 +196,8 @@ impl Logger {
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|it| {
-                bad_input(
-                    format!("{} cannot start: {it}", python.display()),
-                    format!("name the Python that has {tracker} with HAPO_PYTHON"),
-                )
+                let hint = format!("name the Python that has {tracker} with HAPO_PYTHON");
+                bad_input(format!("{} cannot start: {it}", python.display()), hint)
             })?;
         let first = json!({ "run": run.name, "settings": run.settings() });
         // A process that ended says why when it is waited for.

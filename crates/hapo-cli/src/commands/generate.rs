@@ -70,9 +70,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems = match (&args.input, &args.prompt) {
-        (Some(file), _) => {
-            hapo_train::load_file(&hub::data_file(file)?, &Reading::default())?.examples
-        }
+        (Some(it), _) => hapo_train::load_file(&hub::data_file(it)?, &Reading::default())?.examples,
         (None, Some(prompt)) => vec![example(prompt.clone())],
         (None, None) => vec![example(read_prompt()?)],
     };
@@ -108,12 +106,8 @@ fn read_prompt() -> Result<String> {
 
 impl Args {
     fn plan(&self, problems: Vec<Example>, template: &ChosenTemplate) -> Plan {
-        let set = ProblemSet {
-            name: String::new(),
-            dataset: Dataset { examples: problems },
-            completions: self.completions,
-            draws: 0,
-        };
+        let (name, dataset) = (String::new(), Dataset { examples: problems });
+        let set = ProblemSet { name, dataset, completions: self.completions, draws: 0 };
         let sampling = Sampling {
             temperature: f64::from(self.sampling.temperature),
             top_p: f64::from(self.sampling.top_p),
@@ -196,14 +190,11 @@ fn sample<D: hapo_kernels::Device>(
     if let Some(it) = &progress {
         it.finish();
     }
-    sampled.map_err(|it| {
-        if hapo_kernels::is_out_of_memory(&it) {
-            let hint = "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts";
-            bad_input(it.to_string(), hint)
-        } else {
-            it.into()
-        }
-    })?;
+    if let Some(it) = sampled.as_ref().err().filter(|it| hapo_kernels::is_out_of_memory(it)) {
+        let hint = "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts";
+        return Err(bad_input(it.to_string(), hint));
+    }
+    sampled?;
     if has_nan {
         errln!(
             "warning: the model's logits are no numbers: its weights are too large to compute with"

@@ -70,16 +70,12 @@ fn read(input: &Path) -> Result<Vec<Sequence>> {
         let location = format!("{}: row {}", input.display(), index + 1);
         let ids = row?
             .and_then(|it| serde_json::from_value(Value::Object(it)).map_err(|it| it.to_string()));
-        match ids {
-            Ok(Line { input_ids }) if !input_ids.is_empty() => Ok((location, input_ids)),
-            Ok(_) => {
-                let empty = format!("{location}: input_ids is empty");
-                Err(bad_input(empty, "expected at least one id"))
-            }
-            Err(it) => {
-                Err(bad_input(format!("{location}: {it}"), "expected {\"input_ids\": [ids]}"))
-            }
-        }
+        let (problem, hint) = match ids {
+            Ok(Line { input_ids }) if !input_ids.is_empty() => return Ok((location, input_ids)),
+            Ok(_) => ("input_ids is empty".to_owned(), "expected at least one id"),
+            Err(it) => (it, "expected {\"input_ids\": [ids]}"),
+        };
+        Err(bad_input(format!("{location}: {problem}"), hint))
     };
     rows.enumerate().map(sequence).collect()
 }
@@ -111,17 +107,12 @@ fn score<D: Device>(
     let logits = tape.logits(model, ids)?;
     let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
     let stats: Vec<_> = rows.iter().map(|it| hapo_kernels::row_stats(it, 1.0)).collect();
-    let log_prob = |i: usize| {
-        let row = rows[i - 1];
-        hapo_kernels::log_prob(stats[i - 1], 1.0, row[ids[i] as usize])
-    };
+    let log_prob =
+        |i: usize| hapo_kernels::log_prob(stats[i - 1], 1.0, rows[i - 1][ids[i] as usize]);
     Ok(Scored {
         logprobs: (1..ids.len()).map(log_prob).collect(),
         entropy: stats.iter().map(|it| it.entropy).collect(),
-        greedy: match args.greedy {
-            0 => Vec::new(),
-            n => greedy(model, ids, n)?,
-        },
+        greedy: if args.greedy == 0 { Vec::new() } else { greedy(model, ids, args.greedy)? },
         logits: args.logits.then(|| rows.iter().map(|it| it.to_vec()).collect()),
     })
 }

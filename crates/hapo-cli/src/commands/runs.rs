@@ -41,19 +41,16 @@ pub(super) fn warn_of_unreadable(run: &str, files: &[String]) {
 }
 
 fn cells(run: &hapo_report::RunLine) -> Vec<String> {
-    let ends = |ends: Option<[f64; 2]>| match ends {
-        Some([first, last]) => format!("{first:.3} → {last:.3}"),
-        None => "–".to_owned(),
-    };
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let ends = |ends: [f64; 2]| format!("{:.3} → {:.3}", ends[0], ends[1]);
     vec![
         // A name may hold line feeds.
         hapo_core::excerpt(&run.name, usize::MAX),
-        run.method.clone().unwrap_or_else(|| "–".to_owned()),
+        or_dash(run.method.clone()),
         run.planned.map_or_else(|| run.steps.to_string(), |it| format!("{}/{it}", run.steps)),
-        ends(run.reward),
-        ends(run.evaluation),
+        or_dash(run.reward.map(ends)),
+        or_dash(run.evaluation.map(ends)),
         run.state.to_owned(),
-        run.seconds_ago
-            .map_or_else(|| "–".to_owned(), |seconds| format!("{} ago", duration(seconds as f64))),
+        or_dash(run.seconds_ago.map(|it| format!("{} ago", duration(it as f64)))),
     ]
 }

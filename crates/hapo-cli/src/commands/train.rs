@@ -19,7 +19,7 @@ use crate::commands::train_summary::Summary;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
 use crate::support::arguments::{OverrideArgs, one_of};
-use crate::support::device::{DeviceArg, DeviceChoice, FORMATS};
+use crate::support::device::{DeviceArg, DeviceChoice, FORMATS, start_line};
 use crate::support::machine::ProductRates;
 use crate::support::{hub, interrupt, machine};
 
@@ -76,12 +76,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let compute = stages[0].compute;
     if let Some(it) = stages.iter().find(|it| it.compute != compute) {
         let (other, name) = (it.compute, it.name());
-        return Err(bad_input(
-            format!(
-                "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
-            ),
-            "write `compute` once, above the stages",
-        ));
+        let problem = format!(
+            "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
+        );
+        return Err(bad_input(problem, "write `compute` once, above the stages"));
     }
     on_device!(args.device, compute, threads, |device| train(args, &stages, &device))
 }
@@ -155,10 +153,8 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     } else if !args.quiet {
         errln!("to see it: hapo report {}", run_dir.display());
     }
-    match &last.outcome.stopped_by {
-        Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
-        None => Ok(()),
-    }
+    let alarm = last.outcome.stopped_by.as_ref();
+    alarm.map_or(Ok(()), |alarm| Err(anyhow::anyhow!("stopped by the guard: {alarm}")))
 }
 
 impl Args {
@@ -239,10 +235,8 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
     let folder = eval.data.as_deref().map(Path::new);
     let Some(names) = &eval.suite else {
         let Some(name) = folder.filter(|it| it.starts_with("hf://")) else { return Ok(None) };
-        let dataset = hapo_train::load_file(
-            &hub::data_file(name)?,
-            &Reading { keeps_fields, ..Reading::default() },
-        )?;
+        let reading = Reading { keeps_fields, ..Reading::default() };
+        let dataset = hapo_train::load_file(&hub::data_file(name)?, &reading)?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };
     let chosen = ProblemSets::choose(SetChoice {
@@ -306,8 +300,8 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let (it, steps) = (outcome, outcome.steps);
     let done = match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
         (None, _) => format!("{all} done; no checkpoint was written"),
-        (Some(folder), Some(why)) => {
-            format!("ended early after step {steps}: {why}; the model is in {folder}")
+        (Some(it), Some(why)) => {
+            format!("ended early after step {steps}: {why}; the model is in {it}")
         }
         (Some(folder), _) if !it.finished => {
             format!("stopped after step {steps}; saved in {folder}")
@@ -332,12 +326,8 @@ pub struct ProgressObserver {
 impl ProgressObserver {
     /// Of a run of `steps` steps; `stop` is set where the run should end after its step.
     pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            progress: StepProgress::new(label, steps, (!quiet).then_some(Log::Text)),
-            stop,
-            preflight: false,
-            verbose: false,
-        }
+        let progress = StepProgress::new(label, steps, (!quiet).then_some(Log::Text));
+        Self { progress, stop, preflight: false, verbose: false }
     }
 }
 
@@ -354,8 +344,7 @@ impl Observer for ProgressObserver {
 
     fn started(&mut self, parts: &[(&'static str, f64)]) {
         if self.verbose {
-            let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
-            self.progress.line(&format!("start  {}", parts.join(", ")));
+            self.progress.line(&start_line(parts));
         }
     }
 

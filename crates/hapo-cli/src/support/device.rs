@@ -65,11 +65,15 @@ impl ComputeArg {
     }
 }
 
-/// Says how long the parts of a start took, where `verbose` asks for it.
+/// How long the parts of a start took.
+pub(crate) fn start_line(parts: &[(&str, f64)]) -> String {
+    let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
+    format!("start  {}", parts.join(", "))
+}
+
 pub(crate) fn tell_start(verbose: bool, parts: &[(&str, f64)]) {
     if verbose {
-        let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
-        errln!("start  {}", parts.join(", "));
+        errln!("{}", start_line(parts));
     }
 }
 

@@ -71,9 +71,9 @@ impl Summary {
 
     pub(super) fn text(&self) -> String {
         let Summary { rows, correct, wrong, unparsable, malformed, labels } = self;
+        let rows = counted(*rows, "row", "rows");
         let mut text = format!(
-            "{}: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n",
-            counted(*rows, "row", "rows")
+            "{rows}: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n"
         );
         if let Some(labels) = labels {
             labels.write(&mut text).expect("a string takes all");
@@ -91,12 +91,8 @@ impl Labels {
             writeln!(out, "{name:<12}{:>9}{:>9}{:>12}", row[0], row[1], row[2])?;
         }
         let n_differing = yes[1] + yes[2] + no[0];
-        writeln!(
-            out,
-            "agreement {:.2} %, {} disagree",
-            100.0 * self.agreement,
-            counted(n_differing, "row", "rows")
-        )?;
+        let (share, rows) = (100.0 * self.agreement, counted(n_differing, "row", "rows"));
+        writeln!(out, "agreement {share:.2} %, {rows} disagree")?;
         for it in self.disagreements.iter().take(MOST_SHOWN) {
             let (gold, answer) = (printable(&it.gold), printable(&it.answer));
             let Disagreement { row, label, verdict, reason, .. } = it;
