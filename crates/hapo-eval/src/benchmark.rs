@@ -94,10 +94,9 @@ impl Benchmark {
             return None;
         }
         let known: Vec<String> = texts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
+        let (name, known) = (self.name, known.join(", "));
         Some(format!(
-            "{}: the text of the problems has checksum {found}, that of the known copies is {}",
-            self.name,
-            known.join(", ")
+            "{name}: the text of the problems has checksum {found}, that of the known copies is {known}"
         ))
     }
 }
@@ -128,15 +127,9 @@ fn grouped(dataset: Dataset) -> Dataset {
 fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
     let is_named = |it: &PathBuf| {
         let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
-        let plain: String = name
-            .split('.')
-            .next()
-            .unwrap_or("")
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|it| it.to_ascii_lowercase())
-            .collect();
-        stems.contains(&plain.as_str())
+        let stem = name.split('.').next().unwrap_or("").chars();
+        let plain: String = stem.filter(char::is_ascii_alphanumeric).collect();
+        stems.contains(&plain.to_ascii_lowercase().as_str())
     };
     let mut files = hapo_run::entries(folder)?;
     files.sort();

@@ -121,6 +121,11 @@ fn problems_of(run: &Recorded, benchmark: &str) -> usize {
     run.settings["problems"][benchmark].as_u64().unwrap_or(0) as usize
 }
 
+/// The results of a benchmark, where there are all.
+fn whole<'r>(run: &'r Recorded, benchmark: &str) -> Option<&'r BTreeMap<usize, ProblemResult>> {
+    run.benchmark(benchmark).filter(|results| results.len() >= problems_of(run, benchmark))
+}
+
 /// A model's successes on a benchmark, problem by problem, and its base's on the same problems.
 #[derive(Clone)]
 struct Paired {
@@ -135,13 +140,6 @@ impl Paired {
         base: Option<&Recorded>,
         (benchmark, is_graded): (&str, bool),
     ) -> Option<Self> {
-        fn whole<'r>(
-            run: &'r Recorded,
-            benchmark: &str,
-        ) -> Option<&'r BTreeMap<usize, ProblemResult>> {
-            let enough = |results: &&BTreeMap<_, _>| results.len() >= problems_of(run, benchmark);
-            run.benchmark(benchmark).filter(enough)
-        }
         let run = whole(run, benchmark).filter(|results| !results.is_empty())?;
         let value = if is_graded { ProblemResult::reward } else { ProblemResult::success };
         let values = |of: &BTreeMap<usize, ProblemResult>| of.values().map(value).collect();
@@ -167,7 +165,7 @@ impl Comparison {
     /// The table as text. Scores and deltas are in percent, mean rewards times 100; a star marks a delta whose 95 % interval leaves out 0.
     pub fn render(&self, layout: Layout) -> String {
         match layout {
-            Layout::Text => self.text(),
+            Layout::Text => padded(&self.lines(|_, cell| plain(cell))),
             Layout::Markdown => self.markdown(),
             Layout::Json => format!("{}\n", json!(self)),
             Layout::Latex => self.latex(),
@@ -187,10 +185,6 @@ impl Comparison {
             [row.name.clone()].into_iter().chain(cells).collect()
         };
         [heads].into_iter().chain(self.rows.iter().map(row)).collect()
-    }
-
-    fn text(&self) -> String {
-        padded(&self.lines(|_, cell| plain(cell)))
     }
 
     fn markdown(&self) -> String {

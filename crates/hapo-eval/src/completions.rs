@@ -293,8 +293,7 @@ impl<D: Device> Copy for LocalModel<'_, D> {}
 
 impl<D: Device> LocalModel<'_, D> {
     pub(crate) fn prompts(self, dataset: &hapo_data::Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
-        let prompts = dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem));
-        prompts.collect()
+        dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem)).collect()
     }
 
     pub fn longest_prompt(self, plan: &Plan) -> Result<usize, Refusal> {

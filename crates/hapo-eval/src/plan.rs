@@ -116,14 +116,12 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Re
 }
 
 fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
-    let (family, level) = name
-        .split_once(':')
-        .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| {
-            Refusal::input(format!("unknown benchmark `{name}`")).hint(
-                "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
-            )
-        })?;
+    let parsed = name.split_once(':').and_then(|it| Some((it.0, it.1.parse().ok()?)));
+    let Some((family, level)) = parsed else {
+        return Err(Refusal::input(format!("unknown benchmark `{name}`")).hint(
+            "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
+        ));
+    };
     task::set_of(family, level, choice.split, choice.problems)
 }
 

@@ -63,9 +63,8 @@ impl Summarise for Scores<'_> {
         if !sampling.extra.is_empty() {
             settings["extra"] = json!(sampling.extra);
         }
-        let has_dialogue = |set: &ProblemSet| {
-            set.dataset.examples.iter().any(|problem| !problem.messages.is_empty())
-        };
+        let is_dialogue = |problem: &hapo_data::Example| !problem.messages.is_empty();
+        let has_dialogue = |set: &ProblemSet| set.dataset.examples.iter().any(is_dialogue);
         // A record without it has answers to the last turns of dialogues alone.
         if sampling.endpoint.is_some() && plan.sets.iter().any(has_dialogue) {
             settings["turns"] = json!("all");
@@ -221,6 +220,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
     let share =
         |is: fn(&GradedCompletion) -> bool| all().filter(|it| is(it)).count() as f64 / n as f64;
     let won: Vec<f64> = results.iter().map(won).collect();
+    let is_graded = results.iter().any(ProblemResult::is_graded);
     let rewards: Vec<f64> = results.iter().map(ProblemResult::reward).collect();
     let lengths: Vec<usize> = all().filter_map(|it| it.tokens).collect();
     Some(Score {
@@ -234,11 +234,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
         no_answer: share(|it| matches!(it.verdict, Verdict::Unparsable(_))),
         length: (!lengths.is_empty())
             .then(|| lengths.iter().sum::<usize>() as f64 / lengths.len() as f64),
-        reward: results
-            .iter()
-            .any(ProblemResult::is_graded)
-            .then(|| estimate(&rewards, seed))
-            .flatten(),
+        reward: if is_graded { estimate(&rewards, seed) } else { None },
         other: all().all(|it| it.other.is_some()).then(|| other(results)),
     })
 }

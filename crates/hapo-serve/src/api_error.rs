@@ -15,12 +15,8 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn bad(param: &str, message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            message: message.into(),
-            param: Some(param.to_owned()),
-            code: None,
-        }
+        let param = Some(param.to_owned());
+        Self { param, ..Self::of_status(StatusCode::BAD_REQUEST, message) }
     }
 
     pub(crate) fn coded(mut self, code: &'static str) -> Self {

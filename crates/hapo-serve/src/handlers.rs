@@ -114,12 +114,9 @@ async fn aside<T: Send + 'static>(
 /// A place among the requests running and waiting. It comes before the body: bodies of those who have none would fill
 /// the memory.
 fn slot(served: &Served) -> Result<tokio::sync::OwnedSemaphorePermit, ApiError> {
-    served.slots.clone().try_acquire_owned().map_err(|_| {
-        ApiError::of_status(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too many concurrent requests; retry later",
-        )
-    })
+    let message = "too many concurrent requests; retry later";
+    let refuse = |_| ApiError::of_status(StatusCode::TOO_MANY_REQUESTS, message);
+    served.slots.clone().try_acquire_owned().map_err(refuse)
 }
 
 /// Takes new weights from a folder, after what is running; what comes meanwhile waits for them.
@@ -222,9 +219,8 @@ async fn respond(
         events,
         counted,
     };
-    let sent =
-        app.worker.send(Submission { requests, scores_prompts, reply, slot: Arc::new(slot) });
-    if !sent {
+    let slot = Arc::new(slot);
+    if !app.worker.send(Submission { requests, scores_prompts, reply, slot }) {
         return Err(ended());
     }
     if streams { answer.stream(streams_usage).await } else { answer.whole().await }
@@ -356,12 +352,8 @@ impl Answer {
         }
         self.counted.ended_with(StatusCode::OK);
         let envelope = &self.envelope;
-        let choices: Vec<Value> = self
-            .choices
-            .into_iter()
-            .enumerate()
-            .map(|(index, it)| envelope.choice(index, it))
-            .collect();
+        let choices = self.choices.into_iter().enumerate();
+        let choices: Vec<Value> = choices.map(|(index, it)| envelope.choice(index, it)).collect();
         Ok(Json(envelope.answer(&choices, self.usage, &self.version)).into_response())
     }
 

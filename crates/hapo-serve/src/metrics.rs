@@ -54,11 +54,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.stats.answered(
-            self.endpoint.name(),
-            self.status.load(Ordering::Relaxed),
-            self.begun.elapsed().as_secs_f64(),
-        );
+        let (status, time) = (self.status.load(Ordering::Relaxed), self.begun.elapsed());
+        self.stats.answered(self.endpoint.name(), status, time.as_secs_f64());
     }
 }
 

@@ -77,12 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
             let folder = it.folder();
-            if !loggers.iter().any(|logger| logger.folder == folder) {
+            let known = loggers.iter().position(|logger| logger.folder == folder);
+            if known.is_none() {
                 warn_of_unreadable(&it.name, &it.unreadable);
                 loggers.push(Logger::start(&args.python, tracker, &args.project, it)?);
             }
-            let logger = loggers.iter_mut().find(|logger| logger.folder == folder);
-            logger.expect("it is started").send(it)?;
+            let at = known.unwrap_or(loggers.len() - 1);
+            loggers[at].send(it)?;
         }
         if !args.follow || !runs.iter().any(Run::is_running) {
             break;

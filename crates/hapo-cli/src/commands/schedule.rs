@@ -80,9 +80,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let (step, epoch, limit) = (row.step, row.epoch, row.success_limit.get());
         outln!("{step:>8} {epoch:>9.4} {:>10.6} {limit:>11}", row.threshold);
     }
-    match table.extinct_at_step {
-        Some(step) => outln!("closed for good from step {}", step.0),
-        None => outln!("never closes for good"),
+    if let Some(step) = table.extinct_at_step {
+        outln!("closed for good from step {}", step.0);
+    } else {
+        outln!("never closes for good");
     }
     outln!("{}", table.teacher_helps(args.steps));
     Ok(())

@@ -153,8 +153,10 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     } else if !args.quiet {
         errln!("to see it: hapo report {}", run_dir.display());
     }
-    let alarm = last.outcome.stopped_by.as_ref();
-    alarm.map_or(Ok(()), |alarm| Err(anyhow::anyhow!("stopped by the guard: {alarm}")))
+    match &last.outcome.stopped_by {
+        Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
+        None => Ok(()),
+    }
 }
 
 impl Args {
@@ -300,8 +302,8 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let (it, steps) = (outcome, outcome.steps);
     let done = match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
         (None, _) => format!("{all} done; no checkpoint was written"),
-        (Some(it), Some(why)) => {
-            format!("ended early after step {steps}: {why}; the model is in {it}")
+        (Some(folder), Some(why)) => {
+            format!("ended early after step {steps}: {why}; the model is in {folder}")
         }
         (Some(folder), _) if !it.finished => {
             format!("stopped after step {steps}; saved in {folder}")

@@ -37,8 +37,11 @@ pub(super) fn read(path: &Path) -> Result<Record, Refusal> {
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, open: &mut Vec<String>) {
-    let all = entries(folder).map_err(|it| open.push(format!("left out: {it}")));
-    for it in all.unwrap_or_default() {
+    let all = match entries(folder) {
+        Ok(all) => all,
+        Err(it) => return open.push(format!("left out: {it}")),
+    };
+    for it in all {
         match if_there(&it, it.symlink_metadata()) {
             Ok(Some(found)) if found.is_file() && files.len() < ENTRIES => files.push(it),
             Ok(Some(found)) if found.is_dir() && depth > 0 => walk(&it, depth - 1, files, open),
