@@ -2,8 +2,6 @@
 
 use hapo_core::Refusal;
 
-use crate::progress::speaks_json;
-
 /// An error of exit code 2 with something the reader can do.
 pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Refusal::input(problem.into()).hint(hint.into()).into()
@@ -12,25 +10,21 @@ pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow:
 /// Prints the error and what to do about it, and gives the exit code, which says whose fault it is. `output` is the
 /// option that names the command's output.
 pub fn report(error: &anyhow::Error, output: &str) -> u8 {
+    let mut faults = error.chain().filter_map(|it| it.downcast_ref::<std::io::Error>());
     // A reader that closed the pipe has seen what it wanted.
-    if error
-        .chain()
-        .filter_map(|it| it.downcast_ref::<std::io::Error>())
-        .any(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
-    {
+    if faults.any(|it| it.kind() == std::io::ErrorKind::BrokenPipe) {
         return 0;
     }
-    let hint = hint(error, output);
+    let (message, hint) = (message(error), hint(error, output));
     // The outermost refusal knows best. An error of another library is no fault of the input.
     let exit_code = if refusals(error).next().is_some_and(Refusal::is_bad_input) { 2 } else { 1 };
-    if speaks_json() {
-        let message = message(error);
+    if crate::progress::speaks_json() {
         let json = serde_json::json!({
             "event": "error", "message": message, "hint": hint, "exit_code": exit_code,
         });
         errln!("{json}");
     } else {
-        errln!("error: {}", message(error));
+        errln!("error: {message}");
         if let Some(hint) = hint {
             errln!("hint: {hint}");
         }

@@ -34,12 +34,11 @@ pub(crate) fn in_groups(command: Command) -> Command {
     for (title, names) in GROUPS {
         groups += &format!("{title}:\n");
         let others = command.get_subcommands().filter(|it| !it.is_hide_set());
-        let others: Vec<&str> = others.map(Command::get_name).collect();
-        let rest = others.into_iter().filter(|it| names.is_empty() && !grouped(it));
+        let rest = others.map(Command::get_name).filter(|it| names.is_empty() && !grouped(it));
         for name in names.iter().copied().chain(rest) {
             let about = command.find_subcommand(name).and_then(Command::get_about);
-            groups +=
-                &format!("  {name:<12} {}\n", about.map(ToString::to_string).unwrap_or_default());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            groups += &format!("  {name:<12} {about}\n");
         }
         groups.push('\n');
     }
@@ -62,28 +61,22 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
     let named = |flag: &String| {
         let flag = flag.replace('_', "-");
         let hint = OTHER_FLAGS.iter().find(|(name, _)| *name == flag).map(|it| it.1.to_owned());
-        hint.or_else(|| {
-            Some(format!("it is a key of the recipe: --set {}=VALUE", key_of_word(&flag)?))
-        })
+        let key =
+            || Some(format!("it is a key of the recipe: --set {}=VALUE", key_of_word(&flag)?));
+        hint.or_else(key)
     };
     let instead = flag.filter(|_| is_recipes).and_then(named);
     if let Some(word) = unknown_command(error, command, arguments) {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
         let other = OTHER_COMMANDS.iter().find(|(name, _)| *name == word);
-        let hint = match other {
-            Some((_, command)) => format!("write `{command}`"),
-            None => did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands"),
-        };
+        let meant = || did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands");
+        let hint = other.map_or_else(meant, |(_, command)| format!("write `{command}`"));
         errln!("error: there is no command `{word}`\nhint: {hint}");
         return 2;
     }
-    match (flag, instead) {
-        (Some(flag), Some(instead)) => {
-            errln!("error: unexpected argument '{flag}'\nhint: {instead}");
-            2
-        }
-        _ => error.exit(),
-    }
+    let (Some(flag), Some(instead)) = (flag, instead) else { error.exit() };
+    errln!("error: unexpected argument '{flag}'\nhint: {instead}");
+    2
 }
 
 /// The word that is in the place of a command and is none, also behind `help`.

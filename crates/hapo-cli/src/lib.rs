@@ -39,9 +39,7 @@ mod help;
 mod progress;
 pub mod scoring;
 
-use std::borrow::Cow;
-use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::{borrow::Cow, ffi::OsString, io::IsTerminal};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -1,14 +1,14 @@
 //! Progress of long work: a bar on a terminal, plain lines otherwise, JSON with `--log json`.
 
-use std::fmt::Write;
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt::Write, io::IsTerminal};
 
 pub(crate) use hapo_run::duration;
 use hapo_train::{Meter, Metrics, Preflight};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use serde_json::json;
 
 /// True if every line on standard error is JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -24,7 +24,7 @@ pub(crate) fn speaks_json() -> bool {
 /// A line on standard error, wherever there is no progress to write above.
 pub(crate) fn tell(text: &str) {
     if speaks_json() {
-        errln!("{}", serde_json::json!({ "event": "message", "text": text.trim_start() }));
+        errln!("{}", json!({ "event": "message", "text": text.trim_start() }));
     } else {
         errln!("{text}");
     }
@@ -100,7 +100,7 @@ impl StepProgress {
         let seconds = self.started.elapsed().as_secs_f64();
         match (&self.bar, self.log) {
             (_, Some(Log::Json)) => {
-                let (run, steps) = (serde_json::json!(self.label), self.total);
+                let (run, steps) = (json!(self.label), self.total);
                 errln!(
                     "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"seconds\":{seconds:.1},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
                     metrics.to_json()
@@ -137,16 +137,13 @@ impl StepProgress {
             }
             inside.said = Instant::now();
             let step = inside.step.min(total);
-            match log {
-                Log::Json => errln!(
-                    "{}",
-                    serde_json::json!({
-                        "event": "progress", "run": label, "step": step, "steps": total, "doing": doing,
-                        "share": share,
-                    })
-                ),
-                Log::Text => errln!("{label} step {step} of {total}: {doing} {percent:.0} %"),
+            if log == Log::Text {
+                return errln!("{label} step {step} of {total}: {doing} {percent:.0} %");
             }
+            let json = serde_json::json!({
+                "event": "progress", "run": label, "step": step, "steps": total, "doing": doing, "share": share,
+            });
+            errln!("{json}");
         })
     }
 
@@ -160,9 +157,7 @@ impl StepProgress {
     pub(crate) fn line(&self, text: &str) {
         match &self.bar {
             _ if self.log == Some(Log::Json) => {
-                let line =
-                    serde_json::json!({ "event": "message", "run": self.label, "text": text });
-                errln!("{line}");
+                errln!("{}", json!({ "event": "message", "run": self.label, "text": text }));
             }
             Some(bar) => bar.println(text),
             None => errln!("{text}"),
@@ -172,15 +167,10 @@ impl StepProgress {
     /// The preflight's numbers: some lines, or one object.
     pub(crate) fn preflight(&self, found: &Preflight) {
         if self.log == Some(Log::Json) {
-            let found = serde_json::json!({
-                "event": "preflight", "run": self.label, "preflight": found,
-            });
-            errln!("{found}");
+            errln!("{}", json!({ "event": "preflight", "run": self.label, "preflight": found }));
             return;
         }
-        for it in found.lines() {
-            self.line(&it);
-        }
+        found.lines().iter().for_each(|it| self.line(it));
     }
 
     pub(crate) fn finish(&self) {
@@ -210,14 +200,12 @@ fn bar(
             let _ = write!(to, " eta {}", duration(it.as_secs_f64()));
         }
     };
-    let bar = ProgressBar::new(total);
     // The message takes the rest of the line and is cut there.
     let style =
         ProgressStyle::with_template("{prefix:>12} {bar:20} {pos}/{len} {clock} {wide_msg}");
     let style = style.expect("the template is a constant").progress_chars("━╸ ");
-    bar.set_style(style.with_key("clock", clock));
-    bar.set_prefix(label.to_owned());
-    Some(bar)
+    let bar = ProgressBar::new(total).with_style(style.with_key("clock", clock));
+    Some(bar.with_prefix(label.to_owned()))
 }
 
 pub(crate) struct CountProgress {
@@ -241,16 +229,11 @@ impl CountProgress {
                 bar.set_message(text.to_owned());
             }
             None if is_told(done, self.total) => {
+                let Self { label, unit, total, .. } = self;
                 let seconds = self.started.elapsed().as_secs_f64();
-                let left = seconds / done.max(1) as f64 * self.total.saturating_sub(done) as f64;
-                errln!(
-                    "{} {done}/{} {}, {text}, {}, eta {}",
-                    self.label,
-                    self.total,
-                    self.unit,
-                    duration(seconds),
-                    duration(left)
-                );
+                let left = seconds / done.max(1) as f64 * total.saturating_sub(done) as f64;
+                let (took, left) = (duration(seconds), duration(left));
+                errln!("{label} {done}/{total} {unit}, {text}, {took}, eta {left}");
             }
             None => {}
         }
@@ -276,21 +259,16 @@ impl CountProgress {
 
 fn summary(metrics: &Metrics) -> String {
     let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-    let evaluated =
-        metrics.get("eval/avg@k").map_or_else(String::new, |it| format!(" eval {it:.3}"));
+    let evaluated = metrics.get("eval/avg@k").map(|it| format!(" eval {it:.3}"));
     let teacher = metrics.get("gate/beta").filter(|it| *it > 0.0);
-    let teacher = teacher
-        .map_or_else(String::new, |it| format!(" teacher in {:.0} % of the groups", it * 100.0));
-    let text = if metrics.get("reward/policy_only").is_some() {
-        format!(
-            "reward {:.3}{teacher} {:.1}k tok/s",
-            get("reward/policy_only"),
-            get("tokens_per_second/sample") / 1e3,
-        )
+    let teacher = teacher.map(|it| format!(" teacher in {:.0} % of the groups", it * 100.0));
+    let text = if let Some(reward) = metrics.get("reward/policy_only") {
+        let (teacher, speed) = (teacher.unwrap_or_default(), get("tokens_per_second/sample") / 1e3);
+        format!("reward {reward:.3}{teacher} {speed:.1}k tok/s")
     } else {
         format!("loss {:.4} {:.1}k tok/s", get("loss"), get("tokens_per_second/train") / 1e3)
     };
-    text + &evaluated
+    text + &evaluated.unwrap_or_default()
 }
 
 #[cfg(test)]

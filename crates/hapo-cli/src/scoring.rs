@@ -1,7 +1,5 @@
 //! Models on sets of problems, as the demonstration and `hapo-lab` score them.
 
-use std::path::Path;
-
 use anyhow::Result;
 use hapo_core::Truncated;
 use hapo_data::{Dataset, TemplateChoice};
@@ -9,7 +7,6 @@ use hapo_eval::{Completions, LocalModel, Plan, ProblemResult, ProblemSet, Prompt
 use hapo_kernels::Cpu;
 use hapo_verify::{Extracting, Extraction, MATH};
 
-use crate::failure::bad_input;
 use crate::support::model::{self, Named};
 
 pub const COMPLETIONS: usize = 2;
@@ -69,8 +66,7 @@ pub fn evaluate_sets(
             DrawKeys::OfNames(names) => (names[n].clone(), hapo_eval::draws_of(&names[n])),
             DrawKeys::Shared => (String::new(), 0),
         };
-        let (dataset, completions) = (dataset.clone(), format.completions);
-        ProblemSet { name, dataset, completions, draws }
+        ProblemSet { name, dataset: dataset.clone(), completions: format.completions, draws }
     };
     let sampling = Sampling {
         temperature: f64::from(TEMPERATURE),
@@ -86,9 +82,9 @@ pub fn evaluate_sets(
 }
 
 /// A path as the loader of models takes it.
-pub fn model_name(path: &Path) -> Result<&str> {
+pub fn model_name(path: &std::path::Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         let problem = format!("the path of {} is not UTF-8", path.display());
-        bad_input(problem, "move it into another folder")
+        crate::failure::bad_input(problem, "move it into another folder")
     })
 }

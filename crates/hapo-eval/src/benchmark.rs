@@ -1,6 +1,5 @@
 //! Benchmarks and suites as data: one entry each.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
@@ -89,18 +88,15 @@ impl Benchmark {
     /// A warning before a score on these problems is compared with a published one: their text has none of the known
     /// checksums.
     pub fn other_text(&self, dataset: &Dataset) -> Option<String> {
-        let Source::File { texts, .. } = self.source else {
-            return None;
-        };
+        let Source::File { texts, .. } = self.source else { return None };
         let found = text_checksum(dataset);
         if texts.iter().any(|it| it.1 == found) {
             return None;
         }
         let known: Vec<String> = texts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
+        let (name, known) = (self.name, known.join(", "));
         Some(format!(
-            "{}: the text of the problems has checksum {found}, that of the known copies is {}",
-            self.name,
-            known.join(", ")
+            "{name}: the text of the problems has checksum {found}, that of the known copies is {known}"
         ))
     }
 }
@@ -121,7 +117,7 @@ pub fn text_checksum(dataset: &Dataset) -> String {
 }
 
 fn grouped(dataset: Dataset) -> Dataset {
-    let mut seen = HashSet::new();
+    let mut seen = std::collections::HashSet::new();
     let mut examples = dataset.examples;
     examples.retain(|it| seen.insert((it.problem.clone(), it.answer.clone())));
     Dataset { examples }
@@ -131,15 +127,9 @@ fn grouped(dataset: Dataset) -> Dataset {
 fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
     let is_named = |it: &PathBuf| {
         let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
-        let plain: String = name
-            .split('.')
-            .next()
-            .unwrap_or("")
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|it| it.to_ascii_lowercase())
-            .collect();
-        stems.contains(&plain.as_str())
+        let stem = name.split('.').next().unwrap_or("").chars();
+        let plain: String = stem.filter(char::is_ascii_alphanumeric).collect();
+        stems.contains(&plain.to_ascii_lowercase().as_str())
     };
     let mut files = hapo_run::entries(folder)?;
     files.sort();

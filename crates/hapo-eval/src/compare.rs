@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::benchmark::benchmark;
-use crate::grading::ProblemResult;
-use crate::scores::Recorded;
 use crate::statistics::{Estimate, estimate_mean_of, mean_paired_difference};
+use crate::{benchmark::benchmark, grading::ProblemResult, scores::Recorded};
 
 /// A table of models and benchmarks. Scores are shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -123,6 +121,11 @@ fn problems_of(run: &Recorded, benchmark: &str) -> usize {
     run.settings["problems"][benchmark].as_u64().unwrap_or(0) as usize
 }
 
+/// The results of a benchmark, where there are all.
+fn whole<'r>(run: &'r Recorded, benchmark: &str) -> Option<&'r BTreeMap<usize, ProblemResult>> {
+    run.benchmark(benchmark).filter(|results| results.len() >= problems_of(run, benchmark))
+}
+
 /// A model's successes on a benchmark, problem by problem, and its base's on the same problems.
 #[derive(Clone)]
 struct Paired {
@@ -137,13 +140,6 @@ impl Paired {
         base: Option<&Recorded>,
         (benchmark, is_graded): (&str, bool),
     ) -> Option<Self> {
-        fn whole<'r>(
-            run: &'r Recorded,
-            benchmark: &str,
-        ) -> Option<&'r BTreeMap<usize, ProblemResult>> {
-            let enough = |results: &&BTreeMap<_, _>| results.len() >= problems_of(run, benchmark);
-            run.benchmark(benchmark).filter(enough)
-        }
         let run = whole(run, benchmark).filter(|results| !results.is_empty())?;
         let value = if is_graded { ProblemResult::reward } else { ProblemResult::success };
         let values = |of: &BTreeMap<usize, ProblemResult>| of.values().map(value).collect();
@@ -169,7 +165,7 @@ impl Comparison {
     /// The table as text. Scores and deltas are in percent, mean rewards times 100; a star marks a delta whose 95 % interval leaves out 0.
     pub fn render(&self, layout: Layout) -> String {
         match layout {
-            Layout::Text => self.text(),
+            Layout::Text => padded(&self.lines(|_, cell| plain(cell))),
             Layout::Markdown => self.markdown(),
             Layout::Json => format!("{}\n", json!(self)),
             Layout::Latex => self.latex(),
@@ -189,10 +185,6 @@ impl Comparison {
             [row.name.clone()].into_iter().chain(cells).collect()
         };
         [heads].into_iter().chain(self.rows.iter().map(row)).collect()
-    }
-
-    fn text(&self) -> String {
-        padded(&self.lines(|_, cell| plain(cell)))
     }
 
     fn markdown(&self) -> String {
@@ -223,9 +215,7 @@ impl Comparison {
 
     /// The best score of a column is bold, the second best underlined.
     fn in_latex(&self, column: usize, cell: Option<Cell>) -> String {
-        let Some(cell) = cell else {
-            return "--".to_owned();
-        };
+        let Some(cell) = cell else { return "--".to_owned() };
         let scores =
             self.rows.iter().filter_map(|row| row.all().nth(column)?.map(|cell| cell.score.mean));
         let mut better: Vec<f64> = scores.filter(|score| *score > cell.score.mean).collect();
@@ -264,9 +254,7 @@ impl Row {
 }
 
 fn plain(cell: Option<Cell>) -> String {
-    let Some(Cell { score, delta }) = cell else {
-        return "-".to_owned();
-    };
+    let Some(Cell { score, delta }) = cell else { return "-".to_owned() };
     let delta = delta.map_or(String::new(), |delta| format!(" ({})", signed(delta)));
     format!("{:.2}{delta}", 100.0 * score.mean)
 }

@@ -4,21 +4,14 @@
 //! The scores of an evaluation and the traces of a teacher are two summaries of them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use hapo_core::{CounterRng, PromptId, Refusal, RngCounter, RngStream, Rollout};
-use hapo_data::Dataset;
 use hapo_kernels::Device;
-use hapo_model::Model;
 use hapo_net::chat::Client;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_sampler::{ChatFormat, Details, GroupRequest, InGroup, SampleSettings, Sampled, Watch};
-use hapo_verify::Grader;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::grading::{Judge, RawCompletion};
 use crate::plan::Plan;
@@ -57,7 +50,7 @@ impl Progress {
 
 /// What becomes of completions.
 pub trait Summarise: Sized {
-    type Line: DeserializeOwned;
+    type Line: serde::de::DeserializeOwned;
     const FORMAT: JournalFormat;
     /// Where the seeds of requests are drawn.
     const STREAM: RngStream;
@@ -67,7 +60,7 @@ pub trait Summarise: Sized {
     const GRADES: bool = true;
 
     /// The settings that a journal must share to be resumed.
-    fn settings(plan: &Plan) -> Value;
+    fn settings(plan: &Plan) -> serde_json::Value;
 
     fn read(&mut self, judges: &[Judge<'_>], line: Self::Line, span: Span) -> Result<(), Refusal>;
 
@@ -100,9 +93,9 @@ impl<'a, S: Summarise> Completions<'a, S> {
     pub(crate) fn begin(
         plan: &'a Plan,
         mut summary: S,
-        journal: Option<(&Path, OpenMode)>,
+        journal: Option<(&std::path::Path, OpenMode)>,
     ) -> Result<Self, Refusal> {
-        let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
+        let other = plan.other.as_ref().map(|grader| grader as &dyn hapo_verify::Grader);
         let graded = plan.sets.iter().filter(|_| S::GRADES).map(|set| {
             let judge = Judge::new(&set.dataset, &plan.grader, other, plan.truncated);
             judge.map_err(
@@ -193,7 +186,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
         let mut queue: VecDeque<(Piece, u32)> = self.missing().into_iter().flat_map(each).collect();
         let wanted = self.progress.completions + queue.len();
         let mut incomplete: BTreeMap<Piece, BTreeMap<u32, RawCompletion>> = BTreeMap::new();
-        let (mut in_flight, mut failures) = (FuturesUnordered::new(), 0);
+        let (mut in_flight, mut failures) = (futures_util::stream::FuturesUnordered::new(), 0);
         tokio::pin!(stop);
         loop {
             while in_flight.len() < concurrency
@@ -206,9 +199,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
                 () = &mut stop => return Err(self.stopped(wanted)),
                 asked = in_flight.next() => asked,
             };
-            let Some(asked) = next else {
-                return Ok(());
-            };
+            let Some(asked) = next else { return Ok(()) };
             let (piece, number, completion) = asked?;
             let given_up = completion.failed.clone().filter(|_| completion.given_up);
             if let Some(reason) = completion.failed.as_ref().filter(|_| !S::TAKES_FAILURES) {
@@ -294,16 +285,15 @@ async fn ask(
 
 #[derive(Clone, Debug)]
 pub struct LocalModel<'a, D: Device> {
-    pub model: &'a Model<D>,
+    pub model: &'a hapo_model::Model<D>,
     pub chat_format: &'a ChatFormat,
 }
 
 impl<D: Device> Copy for LocalModel<'_, D> {}
 
 impl<D: Device> LocalModel<'_, D> {
-    pub(crate) fn prompts(self, dataset: &Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
-        let prompts = dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem));
-        prompts.collect()
+    pub(crate) fn prompts(self, dataset: &hapo_data::Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
+        dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem)).collect()
     }
 
     pub fn longest_prompt(self, plan: &Plan) -> Result<usize, Refusal> {
@@ -324,9 +314,7 @@ impl<D: Device> LocalModel<'_, D> {
         rng_stream: RngStream,
         mut finished: impl FnMut(Piece, Vec<RawCompletion>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else {
-            return Ok(());
-        };
+        let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else { return Ok(()) };
         let Self { model, chat_format } = self;
         let prompts = self.prompts(&set.dataset)?;
         let request = |piece: &Piece| {

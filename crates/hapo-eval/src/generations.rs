@@ -1,7 +1,6 @@
 //! Completions as they are, with their tokens, one a line: the output of `hapo generate`, which is its own journal.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use hapo_core::{Refusal, RngStream};
 use hapo_data::Example;
@@ -10,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
 use crate::grading::{Judge, RawCompletion};
-use crate::plan::Plan;
-use crate::scores::Scores;
+use crate::{plan::Plan, scores::Scores};
 
 pub struct Generations<'a> {
     examples: &'a [Example],

@@ -2,7 +2,6 @@
 
 use hapo_core::{Refusal, Rollout, Truncated, Verdict};
 use hapo_data::{Dataset, Example};
-use hapo_sampler::Details;
 use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, grader, in_order};
 use serde::{Deserialize, Serialize};
 
@@ -88,11 +87,10 @@ pub fn unsuited<'a>(
     let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
     let found: Vec<_> = found.filter(|it| it.0 != "words" || !reads_words).collect();
     let (kind, first) = found.first()?;
-    let n = found.len();
+    let golds = hapo_core::counted(found.len(), "gold answer is", "gold answers are");
+    let first = hapo_core::excerpt(first, 60);
     Some(format!(
-        "{} no mathematics but {kind}, the first: `{}`. `{grader}` is not made for them; `exact` compares texts",
-        hapo_core::counted(n, "gold answer is", "gold answers are"),
-        hapo_core::excerpt(first, 60)
+        "{golds} no mathematics but {kind}, the first: `{first}`. `{grader}` is not made for them; `exact` compares texts"
     ))
 }
 
@@ -119,7 +117,7 @@ pub struct RawCompletion {
     pub(crate) given_up: bool,
     /// Of a local model, its tokens.
     #[serde(skip)]
-    pub(crate) drawn: Option<(Rollout, Details)>,
+    pub(crate) drawn: Option<(Rollout, hapo_sampler::Details)>,
 }
 
 impl RawCompletion {
@@ -310,22 +308,18 @@ fn votes(
             votes.push(None);
             continue;
         };
+        let (text, is_correct) = (completions[n].text(), it.verdict.is_correct());
         let same = groups.iter().find(|(_, first, gold)| {
-            match (first.verdict.is_correct(), it.verdict.is_correct()) {
-                (true, true) => true,
-                (false, false) => {
-                    first.extracted.as_ref() == Some(&answer)
-                        || gold.as_ref().is_some_and(|gold| {
-                            gold.judge(completions[n].text()).verdict.is_correct()
-                        })
-                }
-                _ => false,
-            }
+            let is_equal = |gold: &Gold| gold.judge(text).verdict.is_correct();
+            first.verdict.is_correct() == is_correct
+                && (is_correct
+                    || first.extracted.as_ref() == Some(&answer)
+                    || gold.as_ref().is_some_and(is_equal))
         });
         let vote = same.map_or(n, |it| it.0);
         if vote == n {
             // A judge of whole completions has no gold answers to check.
-            let is_gold = !it.verdict.is_correct() && grader.reads_answers();
+            let is_gold = !is_correct && grader.reads_answers();
             let gold = is_gold.then(|| Gold::new(grader, &answer).ok());
             groups.push((n, it, gold.flatten()));
         }

@@ -1,7 +1,5 @@
 //! Which completions are wanted, and how they are sampled and graded.
 
-use std::path::Path;
-
 use hapo_core::{Refusal, Truncated};
 use hapo_data::task::{self, Split};
 use hapo_data::{Dataset, Example};
@@ -48,7 +46,7 @@ pub struct SetChoice<'a> {
     /// Names of suites and benchmarks, or `family:level` of the built-in task, separated by commas.
     pub names: &'a str,
     /// The folder of the benchmarks that are read from files.
-    pub folder: Option<&'a Path>,
+    pub folder: Option<&'a std::path::Path>,
     /// Problems of each benchmark of the built-in task.
     pub problems: usize,
     /// The first of each file's problems alone.
@@ -118,14 +116,12 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Re
 }
 
 fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
-    let (family, level) = name
-        .split_once(':')
-        .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| {
-            Refusal::input(format!("unknown benchmark `{name}`")).hint(
-                "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
-            )
-        })?;
+    let parsed = name.split_once(':').and_then(|it| Some((it.0, it.1.parse().ok()?)));
+    let Some((family, level)) = parsed else {
+        return Err(Refusal::input(format!("unknown benchmark `{name}`")).hint(
+            "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
+        ));
+    };
     task::set_of(family, level, choice.split, choice.problems)
 }
 

@@ -2,8 +2,7 @@
 //!
 //! The price: the text of every completion stays in memory until the scores are computed.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use hapo_core::{Refusal, RngStream, Verdict};
 use hapo_data::Dataset;
@@ -12,7 +11,6 @@ use hapo_verify::Grader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::benchmark::text_checksum;
 use crate::completions::{Completions, OTHER_DATA, OTHER_SETTINGS, Piece, Progress, Summarise};
 use crate::grading::{GradedCompletion, Judge, ProblemResult, RawCompletion, average};
 use crate::plan::{Plan, ProblemSet};
@@ -53,7 +51,7 @@ impl Summarise for Scores<'_> {
         };
         let sampling = &plan.sampling;
         let mut settings = json!({
-            "texts": of_sets(|problems| text_checksum(problems).into()),
+            "texts": of_sets(|problems| crate::benchmark::text_checksum(problems).into()),
             "problems": of_sets(|problems| problems.examples.len().into()),
             "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(hapo_net::http::shown),
             "k": plan.completions, "temperature": sampling.sent("temperature"), "top_p": sampling.sent("top_p"),
@@ -65,9 +63,8 @@ impl Summarise for Scores<'_> {
         if !sampling.extra.is_empty() {
             settings["extra"] = json!(sampling.extra);
         }
-        let has_dialogue = |set: &ProblemSet| {
-            set.dataset.examples.iter().any(|problem| !problem.messages.is_empty())
-        };
+        let is_dialogue = |problem: &hapo_data::Example| !problem.messages.is_empty();
+        let has_dialogue = |set: &ProblemSet| set.dataset.examples.iter().any(is_dialogue);
         // A record without it has answers to the last turns of dialogues alone.
         if sampling.endpoint.is_some() && plan.sets.iter().any(has_dialogue) {
             settings["turns"] = json!("all");
@@ -223,6 +220,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
     let share =
         |is: fn(&GradedCompletion) -> bool| all().filter(|it| is(it)).count() as f64 / n as f64;
     let won: Vec<f64> = results.iter().map(won).collect();
+    let is_graded = results.iter().any(ProblemResult::is_graded);
     let rewards: Vec<f64> = results.iter().map(ProblemResult::reward).collect();
     let lengths: Vec<usize> = all().filter_map(|it| it.tokens).collect();
     Some(Score {
@@ -236,11 +234,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
         no_answer: share(|it| matches!(it.verdict, Verdict::Unparsable(_))),
         length: (!lengths.is_empty())
             .then(|| lengths.iter().sum::<usize>() as f64 / lengths.len() as f64),
-        reward: results
-            .iter()
-            .any(ProblemResult::is_graded)
-            .then(|| estimate(&rewards, seed))
-            .flatten(),
+        reward: if is_graded { estimate(&rewards, seed) } else { None },
         other: all().all(|it| it.other.is_some()).then(|| other(results)),
     })
 }

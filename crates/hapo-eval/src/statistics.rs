@@ -67,17 +67,15 @@ fn bootstrap(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
         let means = sets.iter().enumerate().map(|(n, values)| mean(n, values));
         means.sum::<f64>() / sets.len() as f64
     };
-    let mut means: Vec<f64> = (0..RESAMPLES)
-        .map(|resample| {
-            mean_of(&|set, values| {
-                let counter =
-                    RngCounter { step: resample, prompt: set as u64, rollout: 0, position: 0 };
-                let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
-                let drawn = values.iter().map(|_| values[rng.below(values.len() as u64) as usize]);
-                drawn.sum::<f64>() / values.len() as f64
-            })
+    let resampled = |step| {
+        mean_of(&|set, values| {
+            let counter = RngCounter { step, prompt: set as u64, rollout: 0, position: 0 };
+            let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
+            let drawn = values.iter().map(|_| values[rng.below(values.len() as u64) as usize]);
+            drawn.sum::<f64>() / values.len() as f64
         })
-        .collect();
+    };
+    let mut means: Vec<f64> = (0..RESAMPLES).map(resampled).collect();
     means.sort_by(f64::total_cmp);
     Some(Estimate {
         mean: mean_of(&|_, values| values.iter().sum::<f64>() / values.len() as f64),
@@ -134,9 +132,7 @@ pub fn majority(votes: &[Option<usize>], correct: Option<usize>) -> f64 {
     for it in votes.iter().flatten() {
         *counts.entry(*it).or_insert(0_usize) += 1;
     }
-    let Some(most) = counts.values().max() else {
-        return 0.0;
-    };
+    let Some(most) = counts.values().max() else { return 0.0 };
     let winners = counts.values().filter(|it| *it == most).count();
     let right = correct.is_some_and(|it| counts.get(&it) == Some(most));
     f64::from(u8::from(right)) / winners as f64

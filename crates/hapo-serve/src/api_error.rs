@@ -1,10 +1,8 @@
 //! Errors in `OpenAI`'s form.
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hapo_core::Refusal;
-use hapo_sampler::BadField;
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +15,8 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn bad(param: &str, message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            message: message.into(),
-            param: Some(param.to_owned()),
-            code: None,
-        }
+        let param = Some(param.to_owned());
+        Self { param, ..Self::of_status(StatusCode::BAD_REQUEST, message) }
     }
 
     pub(crate) fn coded(mut self, code: &'static str) -> Self {
@@ -53,7 +47,7 @@ pub(crate) fn excerpt(value: &Value) -> String {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let message = refusal.to_string();
-        match refusal.cause::<BadField>() {
+        match refusal.cause::<hapo_sampler::BadField>() {
             Some(bad) => Self::bad(bad.field, message),
             None if refusal.is_bad_input() => Self::bad("prompt", message),
             None => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),
@@ -63,7 +57,7 @@ impl From<Refusal> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.json())).into_response();
+        let mut response = (self.status, axum::Json(self.json())).into_response();
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             let seconds = HeaderValue::from_static("1");
             response.headers_mut().insert(header::RETRY_AFTER, seconds);

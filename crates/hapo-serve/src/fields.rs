@@ -2,14 +2,11 @@
 //! had, and one that is unknown here, as `OpenAI` itself refuses it. Only fields that are known to leave the answer alone
 //! are passed over.
 
-use std::ops::RangeInclusive;
-
 use axum::http::StatusCode;
 use hapo_core::{UniqueFields, is_among};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::Settings;
 use crate::api_error::{ApiError, excerpt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +69,7 @@ impl Fields {
     /// nothing.
     pub(crate) fn of_body(
         body: &[u8],
-        settings: &Settings,
+        settings: &crate::Settings,
         read: &[&str],
     ) -> Result<Self, ApiError> {
         let no_object = |why: &dyn std::fmt::Display| {
@@ -114,9 +111,7 @@ impl Fields {
                 None => unknown.push(hapo_core::excerpt(name, 80)),
             }
         }
-        let Some(first) = unknown.first() else {
-            return Ok(());
-        };
+        let Some(first) = unknown.first() else { return Ok(()) };
         let plural = if unknown.len() > 1 { "s" } else { "" };
         let message = format!("{}: unknown field{plural}", unknown.join(", "));
         Err(ApiError::bad(first, message).coded("unknown_parameter"))
@@ -163,7 +158,7 @@ impl Fields {
         &self,
         name: &str,
         default: usize,
-        range: RangeInclusive<usize>,
+        range: std::ops::RangeInclusive<usize>,
     ) -> Result<usize, ApiError> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         Ok(self.take_if(name, &expected, |number| range.contains(number))?.unwrap_or(default))

@@ -5,13 +5,11 @@
 //! own point here: DNS rebinding), must not come from a page of another origin, and must say that its body is JSON, which
 //! a page cannot do without asking first.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, Method, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api_error::ApiError;
@@ -19,7 +17,7 @@ use crate::api_error::ApiError;
 pub(crate) async fn guarded(
     State(names): State<Arc<[String]>>,
     request: Request,
-    next: Next,
+    next: axum::middleware::Next,
 ) -> Response {
     match refusal(&request, &names) {
         Some(it) => it.into_response(),

@@ -1,33 +1,23 @@
 //! Routes.
 
-use std::convert::Infallible;
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::{convert::Infallible, ops::Range, sync::Arc, sync::atomic::Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt};
 use hapo_sampler::{EventKind, FinishReason, NewToken};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::api_error::ApiError;
-use crate::fields::Endpoint;
-use crate::guard::guarded;
-use crate::metrics::Counted;
 use crate::request::{ParsedRequest, detokenize, read, tokenize};
 use crate::response::{Choice, Envelope, Ids, LogProbs, Usage};
-use crate::weights;
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
 use crate::{ALIAS, Served};
+use crate::{api_error::ApiError, fields::Endpoint, guard::guarded, metrics::Counted, weights};
 
 /// A body of up to this many times the limit is read to its end before it is refused: a client
 /// that still writes when the connection closes sees a broken pipe and not the refusal.
@@ -60,7 +50,7 @@ pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
         )
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(names, guarded))
+        .layer(axum::middleware::from_fn_with_state(names, guarded))
         .with_state(App { served, worker })
 }
 
@@ -123,13 +113,10 @@ async fn aside<T: Send + 'static>(
 
 /// A place among the requests running and waiting. It comes before the body: bodies of those who have none would fill
 /// the memory.
-fn slot(served: &Served) -> Result<OwnedSemaphorePermit, ApiError> {
-    served.slots.clone().try_acquire_owned().map_err(|_| {
-        ApiError::of_status(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too many concurrent requests; retry later",
-        )
-    })
+fn slot(served: &Served) -> Result<tokio::sync::OwnedSemaphorePermit, ApiError> {
+    let message = "too many concurrent requests; retry later";
+    let refuse = |_| ApiError::of_status(StatusCode::TOO_MANY_REQUESTS, message);
+    served.slots.clone().try_acquire_owned().map_err(refuse)
 }
 
 /// Takes new weights from a folder, after what is running; what comes meanwhile waits for them.
@@ -232,9 +219,8 @@ async fn respond(
         events,
         counted,
     };
-    let sent =
-        app.worker.send(Submission { requests, scores_prompts, reply, slot: Arc::new(slot) });
-    if !sent {
+    let slot = Arc::new(slot);
+    if !app.worker.send(Submission { requests, scores_prompts, reply, slot }) {
         return Err(ended());
     }
     if streams { answer.stream(streams_usage).await } else { answer.whole().await }
@@ -295,7 +281,7 @@ struct Answer {
     /// The version of the weights; empty for the first ones.
     version: Arc<str>,
     usage: Usage,
-    events: UnboundedReceiver<WorkerEvent>,
+    events: tokio::sync::mpsc::UnboundedReceiver<WorkerEvent>,
     counted: Arc<Counted>,
 }
 
@@ -366,12 +352,8 @@ impl Answer {
         }
         self.counted.ended_with(StatusCode::OK);
         let envelope = &self.envelope;
-        let choices: Vec<Value> = self
-            .choices
-            .into_iter()
-            .enumerate()
-            .map(|(index, it)| envelope.choice(index, it))
-            .collect();
+        let choices = self.choices.into_iter().enumerate();
+        let choices: Vec<Value> = choices.map(|(index, it)| envelope.choice(index, it)).collect();
         Ok(Json(envelope.answer(&choices, self.usage, &self.version)).into_response())
     }
 

@@ -1,29 +1,21 @@
 //! Connections: at most so many, and none that keeps its place without saying or reading anything.
 
-use std::future::Future;
-use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{future::Future, io, sync::Arc, time::Duration};
 
-use axum::Router;
-use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::Served;
-
 /// Answers on `listener` until `stop` is done, then finishes what is being answered; gives what `stop` gave.
 pub(crate) async fn listen<T>(
     listener: TcpListener,
-    router: Router,
-    served: &Served,
+    router: axum::Router,
+    served: &crate::Served,
     stop: impl Future<Output = T>,
 ) -> T {
     /// A system without file descriptors has some again when a connection ends.
@@ -31,7 +23,7 @@ pub(crate) async fn listen<T>(
     let settings = &served.settings;
     let places = Arc::new(Semaphore::new(settings.max_connections));
     let graceful = GracefulShutdown::new();
-    let mut server = http1::Builder::new();
+    let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(settings.head_time);
     tokio::pin!(stop);
     let stopped = loop {
@@ -57,7 +49,7 @@ pub(crate) async fn listen<T>(
             stuck: None,
             look: Box::pin(sleep(LOOK)),
         };
-        let service = TowerToHyperService::new(router.clone());
+        let service = hyper_util::service::TowerToHyperService::new(router.clone());
         let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
             // A connection that breaks is its client's affair.

@@ -1,12 +1,8 @@
 //! The server's counters, in the text format of Prometheus.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-use axum::http::StatusCode;
+use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
 use crate::fields::Endpoint;
 
@@ -51,18 +47,15 @@ impl Counted {
         Self { stats: stats.clone(), endpoint, begun, status }
     }
 
-    pub(crate) fn ended_with(&self, status: StatusCode) {
+    pub(crate) fn ended_with(&self, status: axum::http::StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.stats.answered(
-            self.endpoint.name(),
-            self.status.load(Ordering::Relaxed),
-            self.begun.elapsed().as_secs_f64(),
-        );
+        let (status, time) = (self.status.load(Ordering::Relaxed), self.begun.elapsed());
+        self.stats.answered(self.endpoint.name(), status, time.as_secs_f64());
     }
 }
 

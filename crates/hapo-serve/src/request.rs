@@ -6,9 +6,8 @@ use hapo_sampler::{Decoding, Request, RngKey, SpecialTokens, Truncation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::Served;
-use crate::api_error::ApiError;
 use crate::fields::{Endpoint, Fields};
+use crate::{Served, api_error::ApiError};
 
 const MAX_COMPLETIONS: usize = 128;
 const MAX_PROMPTS: usize = 256;
@@ -129,10 +128,8 @@ fn keys(fields: &Fields, seed: u64, number: u64, n: usize) -> Result<Vec<RngKey>
         Some(own) => (own as u64, 0),
         None => (seed, number + 1),
     };
-    let prompts = (0..n as u64).map(PromptId);
-    Ok(prompts
-        .map(|prompt| RngKey { seed, rng_stream: RngStream::Generate, step, prompt })
-        .collect())
+    let key = |prompt| RngKey { seed, rng_stream: RngStream::Generate, step, prompt };
+    Ok((0..n as u64).map(PromptId).map(key).collect())
 }
 
 /// Refuses answers that are far larger than their requests. `told` holds the likeliest tokens told with each token, and
@@ -198,10 +195,8 @@ fn completion_length(
     let too_long =
         |message: String| Err(ApiError::bad(param, message).coded("context_length_exceeded"));
     if prompt == 0 {
-        return Err(ApiError::bad(
-            param,
-            format!("{param}: expected at least one token, got none"),
-        ));
+        let message = format!("{param}: expected at least one token, got none");
+        return Err(ApiError::bad(param, message));
     }
     if prompt > context || (prompt == context && wanted != Some(0)) {
         return too_long(format!(
@@ -308,11 +303,8 @@ fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
     if turns.is_empty() {
         return Err(fields.refuse("messages", "at least one message"));
     }
-    let messages: Vec<Message> = turns
-        .into_iter()
-        .enumerate()
-        .map(|(index, turn)| message(index, turn))
-        .collect::<Result<_, _>>()?;
+    let messages = turns.into_iter().enumerate().map(|(index, turn)| message(index, turn));
+    let messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
     let variables = fields.take("chat_template_kwargs", "an object")?;
     let rendering = Rendering {
         add_generation_prompt: true,
@@ -336,10 +328,7 @@ enum Content {
 }
 
 fn message(index: usize, turn: Value) -> Result<Message, ApiError> {
-    let turn = match turn {
-        Value::Object(turn) => turn,
-        _ => Map::new(),
-    };
+    let turn = if let Value::Object(turn) = turn { turn } else { Map::new() };
     let fields = Fields::at(format!("messages[{index}]."), turn);
     let expected = "system, user or assistant";
     let role = match fields.get("role").as_str() {

@@ -1,9 +1,8 @@
 //! Shapes of answers.
 
 use hapo_core::Refusal;
-use hapo_model::Tokenizer;
 use hapo_sampler::FinishReason;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::fields::Endpoint;
 
@@ -24,8 +23,7 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn json(self) -> Value {
         json!({
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
+            "prompt_tokens": self.prompt, "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
         })
     }
@@ -156,16 +154,14 @@ impl LogProbs {
 
     pub(crate) fn push(
         &mut self,
-        tokenizer: &Tokenizer,
+        tokenizer: &hapo_model::Tokenizer,
         token: u32,
         log_prob: Option<f32>,
         top: &[(u32, f32)],
     ) -> Result<(), Refusal> {
         let text = tokenizer.decode(&[token])?;
-        let top = top
-            .iter()
-            .map(|(id, log_prob)| Ok((tokenizer.decode(&[*id])?, *log_prob)))
-            .collect::<Result<_, Refusal>>()?;
+        let top = top.iter().map(|(id, log_prob)| Ok((tokenizer.decode(&[*id])?, *log_prob)));
+        let top = top.collect::<Result<_, Refusal>>()?;
         let offset = self.offset;
         self.offset += text.chars().count();
         self.tokens.push(TokenDetails { text, log_prob, top, offset });
@@ -175,30 +171,21 @@ impl LogProbs {
     fn json(self, endpoint: Endpoint) -> Value {
         if endpoint == Endpoint::Chat {
             let entry = |text: &str, log_prob: f32| json!({ "token": text, "logprob": number(log_prob), "bytes": bytes(text) });
-            let content: Vec<Value> = self
-                .tokens
-                .iter()
-                .map(|it| {
-                    let mut json = entry(&it.text, it.log_prob.unwrap_or_default());
-                    let top = it.top.iter().map(|(text, log_prob)| entry(text, *log_prob));
-                    json["top_logprobs"] = top.collect();
-                    json
-                })
-                .collect();
-            return json!({ "content": content, "refusal": null });
+            let content = self.tokens.iter().map(|it| {
+                let mut json = entry(&it.text, it.log_prob.unwrap_or_default());
+                let top = it.top.iter().map(|(text, log_prob)| entry(text, *log_prob));
+                json["top_logprobs"] = top.collect();
+                json
+            });
+            return json!({ "content": content.collect::<Value>(), "refusal": null });
         }
         let top = |it: &TokenDetails| -> Value {
             if it.log_prob.is_none() {
                 return Value::Null;
             }
-            let all: Map<String, Value> = it
-                .top
-                .iter()
-                .rev()
-                // The likelier of two tokens of one text stays.
-                .map(|(text, log_prob)| (text.clone(), number(*log_prob)))
-                .collect();
-            all.into()
+            // The likelier of two tokens of one text stays.
+            let all = it.top.iter().rev();
+            all.map(|(text, log_prob)| (text.clone(), number(*log_prob))).collect()
         };
         json!({
             "tokens": self.tokens.iter().map(|it| it.text.as_str()).collect::<Vec<_>>(),

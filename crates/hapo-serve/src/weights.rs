@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use axum::http::StatusCode;
-use hapo_core::if_there;
 use hapo_kernels::Device;
 use hapo_model::Model;
 
-use crate::api_error::ApiError;
-use crate::fields::Fields;
 use crate::{Served, Settings};
+use crate::{api_error::ApiError, fields::Fields};
 
 /// Opens a model folder, or an adapter's, as the server's first model was opened.
 pub type OpenWeights<D> = dyn Fn(&Path) -> Result<Model<D>, String> + Send + Sync;
@@ -41,7 +38,7 @@ pub(crate) fn inside(served: &Served) -> Result<&Path, ApiError> {
 }
 
 fn forbidden(message: String) -> ApiError {
-    ApiError::of_status(StatusCode::FORBIDDEN, message)
+    ApiError::of_status(axum::http::StatusCode::FORBIDDEN, message)
 }
 
 pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wanted, ApiError> {
@@ -56,7 +53,7 @@ pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wa
     let (path, version) = (text("model_path")?, text("weight_version")?);
     // A link may lead out of the folder.
     let real = |path: &Path| {
-        let found = if_there(path, path.canonicalize());
+        let found = hapo_core::if_there(path, path.canonicalize());
         found.map_err(|refusal| ApiError::bad("model_path", refusal.to_string()))
     };
     let (folder, inside) = (real(Path::new(&path))?, real(inside)?);

@@ -5,10 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::{sync::Arc, sync::atomic::Ordering, sync::mpsc, thread::JoinHandle};
 
 use hapo_core::Refusal;
 use hapo_kernels::Device;
@@ -320,16 +317,11 @@ fn score<D: Device>(
 }
 
 fn tell(jobs: &mut Jobs, event: Event) {
-    let Some(job) = jobs.by_request.get_mut(&event.request) else {
-        return;
-    };
+    let Some(job) = jobs.by_request.get_mut(&event.request) else { return };
     let is_last = matches!(event.kind, EventKind::Finished { .. });
     // A closed reply is noticed before the next step.
-    let _ = job.reply.send(WorkerEvent::Event {
-        request: job.request,
-        completion: event.completion,
-        kind: event.kind,
-    });
+    let (request, completion, kind) = (job.request, event.completion, event.kind);
+    let _ = job.reply.send(WorkerEvent::Event { request, completion, kind });
     if is_last {
         jobs.finished += 1;
         job.completions_left -= 1;
@@ -347,19 +339,12 @@ fn submit<D: Device>(
     let mut begun = Vec::new();
     let requests = submission.requests.into_iter().enumerate();
     for (index, request) in requests.filter(|(_, it)| it.max_tokens > 0) {
+        let (reply, slot) = (submission.reply.clone(), submission.slot.clone());
         let completions_left = request.completions;
         match engine.submit(request) {
             Ok(id) => {
                 begun.push(id);
-                jobs.insert(
-                    id,
-                    Job {
-                        reply: submission.reply.clone(),
-                        request: index,
-                        completions_left,
-                        _slot: submission.slot.clone(),
-                    },
-                );
+                jobs.insert(id, Job { reply, request: index, completions_left, _slot: slot });
             }
             Err(error) => {
                 for id in begun {

@@ -7,17 +7,13 @@ use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
 use hapo_data::{Message, PromptTemplate, Rendering};
 use hapo_kernels::Device;
-use hapo_model::Model;
 use hapo_sampler::{
     ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, SpecialTokens,
     Truncation, cache_tokens,
 };
-use hapo_train::ChosenTemplate;
 
-use crate::failure::bad_input;
-use crate::support::arguments::SamplingArgs;
 use crate::support::device::{DeviceArg, tell_start};
-use crate::support::model;
+use crate::{failure::bad_input, support::arguments::SamplingArgs, support::model};
 
 /// Talk to a model: each line of standard input is a turn. Ctrl-C ends an answer, Ctrl-D the conversation.
 #[derive(clap::Args)]
@@ -59,7 +55,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 fn talk<D: Device>(
     args: &Args,
-    template: &ChosenTemplate,
+    template: &hapo_train::ChosenTemplate,
     decoding: Decoding,
     device: D,
 ) -> Result<()> {
@@ -67,13 +63,8 @@ fn talk<D: Device>(
     let model::Opened { model, chat_format, seconds, .. } =
         model::open(args.model.named(), template.choice(), max_new_tokens, device)?;
     tell_start(args.device.verbose, &seconds);
-    let answerer = Answerer {
-        model: &model,
-        chat_format: &chat_format,
-        max_new_tokens,
-        seed: args.sampling.seed,
-        decoding,
-    };
+    let (seed, chat_format) = (args.sampling.seed, &chat_format);
+    let answerer = Answerer { model: &model, chat_format, max_new_tokens, seed, decoding };
     let is_terminal = std::io::stdin().is_terminal();
     if let PromptTemplate::Named(named) = &chat_format.template {
         errln!("template `{}` has no turns: each line is a problem of its own", named.name);
@@ -105,7 +96,7 @@ fn talk<D: Device>(
 }
 
 struct Answerer<'a, D: Device> {
-    model: &'a Model<D>,
+    model: &'a hapo_model::Model<D>,
     chat_format: &'a ChatFormat,
     max_new_tokens: usize,
     seed: u64,
@@ -141,10 +132,8 @@ impl<D: Device> Answerer<'_, D> {
         let (length, room) = (prompt.len(), self.room(prompt.len()));
         if room == 0 {
             let most = self.model.positions();
-            return Err(bad_input(
-                format!("the model reads {most} tokens, and the prompt has {length}"),
-                "write less, or raise --max-tokens above 0",
-            ));
+            let problem = format!("the model reads {most} tokens, and the prompt has {length}");
+            return Err(bad_input(problem, "write less, or raise --max-tokens above 0"));
         }
         let limits = EngineLimits {
             max_sequences: 1,
@@ -153,6 +142,8 @@ impl<D: Device> Answerer<'_, D> {
             usable_vocab: self.chat_format.tokenizer.vocab_size(),
         };
         let mut engine = Engine::new(self.model, Some(&self.chat_format.tokenizer), limits)?;
+        let (rng_stream, prompt_id) = (RngStream::Generate, PromptId(turn));
+        let rng = RngKey { seed: self.seed, rng_stream, step: 0, prompt: prompt_id };
         engine.submit(Request {
             prompt,
             completions: 1,
@@ -162,12 +153,7 @@ impl<D: Device> Answerer<'_, D> {
             stop_strings: Vec::new(),
             text: Some(SpecialTokens::WrittenOut),
             top_log_probs: 0,
-            rng: RngKey {
-                seed: self.seed,
-                rng_stream: RngStream::Generate,
-                step: 0,
-                prompt: PromptId(turn),
-            },
+            rng,
         })?;
         let (mut answer, mut out) = (String::new(), std::io::stdout());
         STOPPED.store(false, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! `hapo completions`: a shell's script that completes commands, flags and values.
 
-use anyhow::Result;
 use clap_complete::Shell;
 
 /// A completion script for a shell.
@@ -22,7 +21,7 @@ _hapo_values() {
 complete -F _hapo_values -o bashdefault -o default hapo
 ";
 
-pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<()> {
+pub(crate) fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<()> {
     use std::io::Write;
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "hapo", &mut script);

@@ -5,25 +5,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_core::{Truncated, found_at};
-use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    Client, Completions, Estimate, Judge, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
-    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
-    unsuited,
+    Client, Completions, Estimate, Judge, Layout, LocalModel, LocalSampling, Other, Plan,
+    ProblemSets, Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare,
+    counterpart, unsuited,
 };
-use hapo_kernels::Device;
 use hapo_train::ChosenTemplate;
 use hapo_verify::Grader;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
-use crate::support::admission::engine_format;
 use crate::support::arguments::{
     ColumnsArg, GraderArgs, KvArgs, SamplingArgs, ServerArgs, count, one_of, wait_for,
 };
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
+use crate::{failure::bad_input, progress::CountProgress, support::admission::engine_format};
 
 /// Evaluate a model on the built-in task's held-out sets, on the paper's benchmarks or on a file of problems; or print
 /// several evaluations side by side.
@@ -170,9 +166,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     print_scores(&scores, plan.grader.name(), plan.grader.counterpart())?;
     match &args.out {
         None => errln!("to keep and read the answers: add --out FILE.jsonl"),
-        Some(file) => errln!(
+        Some(it) => errln!(
             "every answer is in {0}; to compare models: hapo eval --compare {0} OTHER.jsonl",
-            file.display()
+            it.display()
         ),
     }
     Ok(())
@@ -190,10 +186,9 @@ impl Args {
             Some(_) => None,
             None => Some(model::template(self.template.request(), self.named())?),
         };
-        let prompt = match &template {
-            Some(template) => PromptForm::Template(template.name.clone()),
-            None => PromptForm::Instruction(self.instruction.clone()),
-        };
+        let instruction = || PromptForm::Instruction(self.instruction.clone());
+        let name = template.as_ref().map(|it| it.name.clone());
+        let prompt = name.map_or_else(instruction, PromptForm::Template);
         let sampling = Sampling {
             model: self.named().to_string(),
             endpoint: self.endpoint.clone(),
@@ -221,15 +216,13 @@ impl Args {
             folder = folder.filter(|_| found.is_some_and(|found| found.is_dir()));
         }
         if let (Some(file), None) = (&self.data, folder) {
+            let name = file.display().to_string();
             if self.suite.is_some() {
-                return Err(bad_input(
-                    format!("--suite needs a folder in --data, got the file {}", file.display()),
-                    "leave out --suite to evaluate on the file",
-                ));
+                let problem = format!("--suite needs a folder in --data, got the file {name}");
+                return Err(bad_input(problem, "leave out --suite to evaluate on the file"));
             }
             let dataset = self.columns.load(&hub::data_file(file)?, self.grader.is_own())?;
             check(&dataset, file, grader)?;
-            let name = file.display().to_string();
             let max_tokens = self.sampling.max_new_tokens;
             return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, max_tokens));
         }
@@ -259,15 +252,13 @@ impl Args {
 fn check_served(client: &Client, model: &str) -> Result<()> {
     // On EIO the folder is taken for another machine's, which nobody can look into.
     let folder = client.served_folder(model).filter(|it| Path::new(it).is_dir());
-    match folder.and_then(|it| engine_format(&it, "chat").ok()) {
-        Some((_, end)) => Ok(end?),
-        // A name of the hub, another machine's folder, or a family that is not read here.
-        None => Ok(()),
-    }
+    // Else a name of the hub, another machine's folder, or a family that is not read here.
+    let format = folder.and_then(|it| engine_format(&it, "chat").ok());
+    Ok(format.map_or(Ok(()), |(_, end)| end)?)
 }
 
 /// Scores a local model. It is opened before its record, which is of its weights and not of their path.
-fn sample<D: Device>(
+fn sample<D: hapo_kernels::Device>(
     args: &Args,
     plan: &mut Plan,
     template: &ChosenTemplate,
@@ -292,68 +283,45 @@ fn sample<D: Device>(
 }
 
 /// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
-fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
+fn check(dataset: &hapo_data::Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
     Judge::new(dataset, grader, None, Truncated::Wrong).map_err(|it| it.at(file.display()))?;
     let golds = dataset.examples.iter().map(|it| it.answer.as_str());
     if let Some(it) = unsuited(grader.name(), golds) {
         errln!("warning: {it}");
     }
-    let k = dataset.examples.iter().map(hapo_data::Example::k).max();
-    if let Some(k) = k.filter(|it| *it > 1) {
-        errln!(
-            "{}: it repeats problems up to {k} times; --k completions are sampled for each",
-            file.display()
-        );
+    if let Some(k @ 2..) = dataset.examples.iter().map(hapo_data::Example::k).max() {
+        let file = file.display();
+        errln!("{file}: it repeats problems up to {k} times; --k completions are sampled for each");
     }
     Ok(())
 }
 
 fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<()> {
     outln!(
-        "{:<14} {:>8} {:>3} {:>22} {:>7} {:>7} {:>9} {:>9} {:>7}",
-        "benchmark",
-        "problems",
-        "k",
-        "avg@k [95 %]",
-        "pass@k",
-        "maj@k",
-        "truncated",
-        "no answer",
-        "length"
+        "benchmark      problems   k           avg@k [95 %]  pass@k   maj@k truncated no answer  length"
     );
     for it in scores {
-        let average =
-            format!("{:.3} [{:.3}, {:.3}]", it.average.mean, it.average.low, it.average.high);
-        let pass = it.pass_at.last().map_or(0.0, |it| it.1);
+        let Score { benchmark, problems, k, truncated, no_answer, .. } = it;
+        let Estimate { mean, low, high } = it.average;
+        let average = format!("{mean:.3} [{low:.3}, {high:.3}]");
+        let (pass, majority) = (it.pass_at.last().map_or(0.0, |it| it.1), it.majority.mean);
         let length = it.length.map_or("-".to_owned(), |it| format!("{it:.1}"));
         outln!(
-            "{:<14} {:>8} {:>3} {average:>22} {pass:>7.3} {:>7.3} {:>9.3} {:>9.3} {length:>7}",
-            it.benchmark,
-            it.problems,
-            it.k,
-            it.majority.mean,
-            it.truncated,
-            it.no_answer
+            "{benchmark:<14} {problems:>8} {k:>3} {average:>22} {pass:>7.3} {majority:>7.3} {truncated:>9.3} {no_answer:>9.3} {length:>7}"
         );
     }
     for (it, reward) in scores.iter().filter_map(|it| Some((it, it.reward?))) {
         let Estimate { mean, low, high } = reward;
         outln!("{}: mean reward {mean:.3} [{low:.3}, {high:.3}]", it.benchmark);
     }
-    let Some(other) = other else {
-        return Ok(());
-    };
+    let Some(other) = other else { return Ok(()) };
     for it in scores {
-        if let Some(view) = &it.other
-            && view.only_first + view.only_other > 0
+        if let Some(Other { average, only_first, only_other }) = &it.other
+            && only_first + only_other > 0
         {
+            let (name, mean) = (&it.benchmark, it.average.mean);
             outln!(
-                "{}: {grader} {:.3}, {other} {:.3}; only {grader} says correct to {} completions, only {other} to {}",
-                it.benchmark,
-                it.average.mean,
-                view.average,
-                view.only_first,
-                view.only_other
+                "{name}: {grader} {mean:.3}, {other} {average:.3}; only {grader} says correct to {only_first} completions, only {other} to {only_other}"
             );
         }
     }
@@ -364,21 +332,15 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
 fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
     let mut runs = Vec::new();
     for it in files {
-        let (name, path) = if let Some((name, path)) = it.split_once('=') {
-            (name.to_owned(), Path::new(path))
-        } else {
-            let path = Path::new(it);
-            let stem = path.file_stem().unwrap_or(path.as_os_str());
-            (stem.to_string_lossy().into_owned(), path)
-        };
+        let path = Path::new(it);
+        let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+        let named = it.split_once('=').map(|(name, path)| (name.to_owned(), Path::new(path)));
+        let (name, path) = named.unwrap_or_else(|| (stem.into_owned(), path));
         if runs.iter().any(|it: &(String, Recorded)| it.0 == name) {
-            return Err(bad_input(
-                format!("--compare: two evaluations are named {name}"),
-                "name them: --compare A=one.jsonl B=two.jsonl",
-            ));
+            let problem = format!("--compare: two evaluations are named {name}");
+            return Err(bad_input(problem, "name them: --compare A=one.jsonl B=two.jsonl"));
         }
-        let recorded = Recorded::read(path)?;
-        runs.push((name, recorded));
+        runs.push((name, Recorded::read(path)?));
     }
     for warning in hapo_eval::warnings(&runs) {
         errln!("warning: {warning}");

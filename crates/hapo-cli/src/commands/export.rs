@@ -1,21 +1,18 @@
 //! `hapo export`: the numbers of runs, elsewhere.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use anyhow::{Context, Result};
 use hapo_report::Run;
-use hapo_train::Recipe;
 use serde_json::{Value, json};
 
-use crate::commands::runs::warn_of_unreadable;
-use crate::failure::bad_input;
-use crate::progress::tell;
-use crate::support::arguments::not_an_input;
-use crate::support::machine;
+use crate::{
+    commands::runs::warn_of_unreadable, failure::bad_input, progress::tell,
+    support::arguments::not_an_input, support::machine,
+};
 
 const SCRIPT: &str = include_str!("export.py");
 /// Between two looks at a running run.
@@ -72,10 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Target::Mlflow => "mlflow",
     };
     if args.out.is_some() {
-        return Err(bad_input(
-            "--out: only a table is written to a file",
-            "leave it out, or choose --to csv",
-        ));
+        let hint = "leave it out, or choose --to csv";
+        return Err(bad_input("--out: only a table is written to a file", hint));
     }
     let mut loggers: Vec<Logger> = Vec::new();
     loop {
@@ -113,7 +108,7 @@ pub struct Tracking {
 
 impl Tracking {
     /// Begins where the recipe says so.
-    pub fn of(recipe: &Recipe, folder: &Path) -> Option<Self> {
+    pub fn of(recipe: &hapo_train::Recipe, folder: &Path) -> Option<Self> {
         let tracker = recipe.track?.name();
         let ((over, is_over), (end, ended)) = (mpsc::channel(), mpsc::channel());
         let folder = folder.to_owned();
@@ -180,10 +175,9 @@ fn table(args: &Args) -> Result<()> {
     }
     let table = hapo_report::csv(&runs);
     match &args.out {
-        Some(file) => hapo_run::write_atomically(file, table.as_bytes())?,
-        None => std::io::stdout().write_all(table.as_bytes())?,
+        Some(file) => Ok(hapo_run::write_atomically(file, table.as_bytes())?),
+        None => Ok(std::io::stdout().write_all(table.as_bytes())?),
     }
-    Ok(())
 }
 
 struct Logger {
@@ -203,10 +197,8 @@ impl Logger {
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|it| {
-                bad_input(
-                    format!("{} cannot start: {it}", python.display()),
-                    format!("name the Python that has {tracker} with HAPO_PYTHON"),
-                )
+                let hint = format!("name the Python that has {tracker} with HAPO_PYTHON");
+                bad_input(format!("{} cannot start: {it}", python.display()), hint)
             })?;
         let first = json!({ "run": run.name, "settings": run.settings() });
         // A process that ended says why when it is waited for.

@@ -1,9 +1,5 @@
 //! `hapo fetch`: models and datasets of the hub, before they are needed.
 
-use std::path::Path;
-
-use anyhow::Result;
-
 use crate::support::hub;
 
 /// Fetch models and datasets into the cache of the Hugging Face hub, so that later commands work offline.
@@ -21,10 +17,10 @@ pub(crate) struct Args {
     names: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for name in &args.names {
         if name.starts_with("hf://datasets/") {
-            outln!("{}", hub::data_file(Path::new(name))?.display());
+            outln!("{}", hub::data_file(std::path::Path::new(name))?.display());
         } else {
             outln!("{}", hub::model_folder(name)?);
         }

@@ -9,17 +9,14 @@ use hapo_data::{Dataset, Example, Reading};
 use hapo_eval::{
     Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm, Sampling,
 };
-use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_train::ChosenTemplate;
 use serde_json::Value;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
-use crate::scoring;
 use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input, number};
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
+use crate::{failure::bad_input, progress::CountProgress, scoring};
 
 /// Longest completion, unless another is named.
 const DEFAULT_TOKENS: usize = 256;
@@ -73,9 +70,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems = match (&args.input, &args.prompt) {
-        (Some(file), _) => {
-            hapo_train::load_file(&hub::data_file(file)?, &Reading::default())?.examples
-        }
+        (Some(it), _) => hapo_train::load_file(&hub::data_file(it)?, &Reading::default())?.examples,
         (None, Some(prompt)) => vec![example(prompt.clone())],
         (None, None) => vec![example(read_prompt()?)],
     };
@@ -111,12 +106,8 @@ fn read_prompt() -> Result<String> {
 
 impl Args {
     fn plan(&self, problems: Vec<Example>, template: &ChosenTemplate) -> Plan {
-        let set = ProblemSet {
-            name: String::new(),
-            dataset: Dataset { examples: problems },
-            completions: self.completions,
-            draws: 0,
-        };
+        let (name, dataset) = (String::new(), Dataset { examples: problems });
+        let set = ProblemSet { name, dataset, completions: self.completions, draws: 0 };
         let sampling = Sampling {
             temperature: f64::from(self.sampling.temperature),
             top_p: f64::from(self.sampling.top_p),
@@ -152,7 +143,7 @@ impl Args {
     }
 }
 
-fn sample<D: Device>(
+fn sample<D: hapo_kernels::Device>(
     args: &Args,
     plan: &mut Plan,
     template: &ChosenTemplate,
@@ -199,14 +190,11 @@ fn sample<D: Device>(
     if let Some(it) = &progress {
         it.finish();
     }
-    sampled.map_err(|it| {
-        if hapo_kernels::is_out_of_memory(&it) {
-            let hint = "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts";
-            bad_input(it.to_string(), hint)
-        } else {
-            it.into()
-        }
-    })?;
+    if let Some(it) = sampled.as_ref().err().filter(|it| hapo_kernels::is_out_of_memory(it)) {
+        let hint = "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts";
+        return Err(bad_input(it.to_string(), hint));
+    }
+    sampled?;
     if has_nan {
         errln!(
             "warning: the model's logits are no numbers: its weights are too large to compute with"

@@ -1,6 +1,5 @@
 //! `hapo list`: the tables of names.
 
-use anyhow::Result;
 use hapo_train::recipe::{BUILTIN_RECIPES, BuiltinRecipe};
 use serde_json::{Value, json};
 
@@ -49,7 +48,7 @@ fn recipes() -> Vec<Row> {
     all.into_iter().map(row).collect()
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let chat = [(hapo_data::CHAT, hapo_data::CHAT_ORIGIN)];
     let mut templates = rows(hapo_data::TEMPLATES, |it| (it.name, it.origin));
     templates.extend(rows(&chat, |it| *it));

@@ -1,6 +1,5 @@
 //! `hapo logprobs`: log-probabilities of token sequences.
 
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -11,9 +10,7 @@ use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::bad_input;
-use crate::support::device::DeviceArg;
-use crate::support::model;
+use crate::{failure::bad_input, support::device::DeviceArg, support::model};
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///
@@ -65,7 +62,7 @@ type Sequence = (String, Vec<u32>);
 
 fn read(input: &Path) -> Result<Vec<Sequence>> {
     let rows: Box<dyn Iterator<Item = _>> = if input == Path::new("-") {
-        Box::new(hapo_data::json_lines(BufReader::new(std::io::stdin()), "standard input"))
+        Box::new(hapo_data::json_lines(std::io::BufReader::new(std::io::stdin()), "standard input"))
     } else {
         Box::new(hapo_data::json_rows(input)?)
     };
@@ -73,16 +70,12 @@ fn read(input: &Path) -> Result<Vec<Sequence>> {
         let location = format!("{}: row {}", input.display(), index + 1);
         let ids = row?
             .and_then(|it| serde_json::from_value(Value::Object(it)).map_err(|it| it.to_string()));
-        match ids {
-            Ok(Line { input_ids }) if !input_ids.is_empty() => Ok((location, input_ids)),
-            Ok(_) => {
-                let empty = format!("{location}: input_ids is empty");
-                Err(bad_input(empty, "expected at least one id"))
-            }
-            Err(it) => {
-                Err(bad_input(format!("{location}: {it}"), "expected {\"input_ids\": [ids]}"))
-            }
-        }
+        let (problem, hint) = match ids {
+            Ok(Line { input_ids }) if !input_ids.is_empty() => return Ok((location, input_ids)),
+            Ok(_) => ("input_ids is empty".to_owned(), "expected at least one id"),
+            Err(it) => (it, "expected {\"input_ids\": [ids]}"),
+        };
+        Err(bad_input(format!("{location}: {problem}"), hint))
     };
     rows.enumerate().map(sequence).collect()
 }
@@ -114,17 +107,12 @@ fn score<D: Device>(
     let logits = tape.logits(model, ids)?;
     let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
     let stats: Vec<_> = rows.iter().map(|it| hapo_kernels::row_stats(it, 1.0)).collect();
-    let log_prob = |i: usize| {
-        let row = rows[i - 1];
-        hapo_kernels::log_prob(stats[i - 1], 1.0, row[ids[i] as usize])
-    };
+    let log_prob =
+        |i: usize| hapo_kernels::log_prob(stats[i - 1], 1.0, rows[i - 1][ids[i] as usize]);
     Ok(Scored {
         logprobs: (1..ids.len()).map(log_prob).collect(),
         entropy: stats.iter().map(|it| it.entropy).collect(),
-        greedy: match args.greedy {
-            0 => Vec::new(),
-            n => greedy(model, ids, n)?,
-        },
+        greedy: if args.greedy == 0 { Vec::new() } else { greedy(model, ids, args.greedy)? },
         logits: args.logits.then(|| rows.iter().map(|it| it.to_vec()).collect()),
     })
 }

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use hapo_kernels::Compute;
 use hapo_model::Dtype;
 use hapo_model::folder::{self, Form};
 
@@ -41,7 +39,7 @@ type AsForm = fn(Dtype) -> Form;
 const FORMS: &[(&str, AsForm)] = &[("folder", Form::Folder), ("gguf", Form::Gguf)];
 const DTYPES: &[(&str, Dtype)] = &[("f32", Dtype::F32), ("bf16", Dtype::Bf16), ("f16", Dtype::F16)];
 
-pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+pub(crate) fn run(args: &Args, threads: usize) -> anyhow::Result<()> {
     let model = hub::model_folder(&args.model)?;
     let built_in = (model == hapo_train::BUILTIN_BASE).then(hapo_train::base_folder).transpose()?;
     let model = built_in.as_ref().map_or(Path::new(&model), |it| it.path());
@@ -53,7 +51,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let dtype = args.dtype.unwrap_or_else(|| model.stored_dtype());
     let form = args.to.unwrap_or(Form::Folder)(dtype);
-    let device = device::cpu(threads, Compute::F32)?;
+    let device = device::cpu(threads, hapo_kernels::Compute::F32)?;
     folder::merge(&args.output, form, &model, adapter.as_ref(), &device)?;
     errln!("written {}", args.output.display());
     Ok(())

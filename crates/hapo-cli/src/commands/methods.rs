@@ -1,10 +1,8 @@
 //! `hapo methods`: the table of the methods, and the page of each.
 
-use anyhow::Result;
 use hapo_train::recipe::did_you_mean;
 
-use crate::failure::bad_input;
-use crate::support::arguments::Suggesting;
+use crate::{failure::bad_input, support::arguments::Suggesting};
 
 /// Print the table of the methods, or the page of one: idea, settings, departures from the paper.
 #[derive(clap::Args)]
@@ -20,13 +18,11 @@ const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0).collect());
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         for [name, idea, needs] in rows(PAGES[0].1) {
-            outln!(
-                "{name:<12} {idea}{}",
-                if needs == "nothing" { String::new() } else { format!(" [{needs}]") }
-            );
+            let needs = if needs == "nothing" { String::new() } else { format!(" [{needs}]") };
+            outln!("{name:<12} {idea}{needs}");
         }
         outln!(
             "\nIn brackets: what the data or the run must have. A method's page: hapo methods uft"

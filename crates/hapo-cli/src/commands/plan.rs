@@ -9,11 +9,9 @@ use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of_model, estimate};
 use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
-use crate::commands::train;
-use crate::failure::bad_input;
 use crate::support::arguments::{OverrideArgs, number};
-use crate::support::device::ComputeArg;
 use crate::support::{hub, machine};
+use crate::{commands::train, failure::bad_input, support::device::ComputeArg};
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
 ///
@@ -69,9 +67,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             let model = fetched.map_or_else(|| recipe.model().clone(), ModelSource::Folder);
             config = Some(config_of_model(recipe, &model)?);
         }
-        let Some(config) = &config else {
-            continue;
-        };
+        let Some(config) = &config else { continue };
         let device = match gpu(recipe.compute)? {
             Some(it) => it,
             None => machine::device_spec(threads, recipe.compute, config)?,

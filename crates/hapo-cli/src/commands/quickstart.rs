@@ -4,18 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_data::Dataset;
 use hapo_data::task::MINI6;
 use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
 use hapo_train::{BUILTIN_BASE, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
 use serde::Serialize;
 
-use crate::commands::train::ProgressObserver;
 use crate::scoring::{
     COMPLETIONS, DrawKeys, EvalFormat, ScoringLimits, TEMPERATURE, evaluate_sets, model_name,
 };
-use crate::support::device::ComputeArg;
-use crate::support::interrupt;
+use crate::{commands::train::ProgressObserver, support::device::ComputeArg, support::interrupt};
 
 /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems.
 ///
@@ -89,7 +86,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let set = set.and_then(|it| benchmark(it.name));
         Ok(set.expect("the built-in recipes train on levels of mini6").problems(PROBLEMS)?)
     };
-    let sets: Vec<Dataset> = levels.iter().map(set).collect::<Result<_>>()?;
+    let sets: Vec<hapo_data::Dataset> = levels.iter().map(set).collect::<Result<_>>()?;
     let evaluate = |model: &str| {
         let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
         let limits = ScoringLimits { max_new_tokens, seed, threads };

@@ -1,12 +1,10 @@
 //! `hapo recipe`: what the keys of a recipe mean.
 
 use anyhow::Result;
-use hapo_core::METHODS;
 use hapo_train::recipe::{KeyEntry, did_you_mean, key_entries, key_of_word};
 use serde_json::json;
 
-use crate::failure::bad_input;
-use crate::support::arguments::KEYS;
+use crate::{failure::bad_input, support::arguments::KEYS};
 
 /// Explain the keys of a recipe.
 #[derive(clap::Args)]
@@ -49,17 +47,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
             section = Some(it.section);
         }
-        let default = match it.default.as_str() {
-            "" => String::new(),
-            "required" => "  (required)".to_owned(),
-            default => format!(" = {default}"),
-        };
-        outln!("{}{default}", it.name);
+        match it.default.as_str() {
+            "" => outln!("{}", it.name),
+            "required" => outln!("{}  (required)", it.name),
+            default => outln!("{} = {default}", it.name),
+        }
         outln!("    {}", plain(it.meaning));
     }
     if args.key.is_none() {
         outln!("\nTables of single methods:");
-        for it in METHODS.iter().filter(|it| !it.own_keys.is_empty()) {
+        for it in hapo_core::METHODS.iter().filter(|it| !it.own_keys.is_empty()) {
             outln!("  [{}]  {}", it.name, it.own_keys.join(", "));
         }
     }
@@ -71,24 +68,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn matching(all: Vec<KeyEntry>, asked: &str) -> Result<Vec<KeyEntry>> {
     let asked = asked.trim_matches(['[', ']']);
     let is_key = |it: &KeyEntry| it.path() == asked;
+    let below = format!("{asked}.");
     let is_section = |it: &KeyEntry| {
-        !it.section.is_empty()
-            && (it.section == asked || it.section.starts_with(&format!("{asked}.")))
+        !it.section.is_empty() && (it.section == asked || it.section.starts_with(&below))
     };
     let meant = key_of_word(asked);
     let has_part = |it: &KeyEntry| it.path().contains(asked) || meant.as_ref() == Some(&it.path());
-    let kept = if all.iter().any(is_key) {
+    let kept: Vec<KeyEntry> = if all.iter().any(is_key) {
         all.into_iter().filter(is_key).collect()
     } else if all.iter().any(is_section) {
         all.into_iter().filter(is_section).collect()
     } else {
-        all.into_iter().filter(has_part).collect::<Vec<_>>()
+        all.into_iter().filter(has_part).collect()
     };
     if kept.is_empty() {
         let hint = match asked {
-            "output_dir" | "run_dir" => {
-                "the folder of a run is an option: --run-dir DIR".to_owned()
-            }
+            "output_dir" | "run_dir" => "the folder of a run is an option: --run-dir DIR".into(),
             _ => did_you_mean(asked, &(KEYS.0)(), "", "`hapo recipe` lists every key"),
         };
         return Err(bad_input(format!("no key of a recipe is called `{asked}`"), hint));

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_kernels::Device;
 use hapo_train::{Overrides, RunPlan};
 
-use crate::commands::train::sources_of;
 use crate::support::device::{ComputeArg, DeviceArg};
 
 /// Recompute a step of a run from the rollouts it kept.
@@ -39,10 +37,10 @@ fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
     if let Some(compute) = compute.set() {
         recipe = recipe.with(&Overrides::set([&compute]))?;
     }
-    Ok(RunPlan::settle_in(run, &recipe, sources_of(&recipe)?)?)
+    Ok(RunPlan::settle_in(run, &recipe, crate::commands::train::sources_of(&recipe)?)?)
 }
 
-fn step_of_run<D: Device>(args: &Args, plan: &RunPlan, device: D) -> Result<()> {
+fn step_of_run<D: hapo_kernels::Device>(args: &Args, plan: &RunPlan, device: D) -> Result<()> {
     let (run, step) = (&args.run, args.step);
     let it = hapo_train::replay_run::replay_run_on(device, plan, run, step)?;
     if args.json {

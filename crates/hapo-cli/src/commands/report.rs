@@ -1,14 +1,10 @@
 //! `hapo report`: a page, and figures for papers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Stdio;
+use std::{sync::mpsc, time::Duration};
 
 use anyhow::Result;
-use hapo_core::found_at;
-use hapo_run::RunFolder;
-
-use crate::support::arguments::not_an_input;
 
 /// One self-contained page of one or several runs.
 ///
@@ -42,31 +38,25 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
-    not_an_input(&args.out, &runs, "html")?;
-    let is_open = match args.every {
-        Some(seconds) => follow(args, seconds)?,
-        None => false,
-    };
+    crate::support::arguments::not_an_input(&args.out, &runs, "html")?;
+    let is_open = args.every.map_or(Ok(false), |seconds| follow(args, seconds))?;
     let page = hapo_report::report(&args.runs)?;
     hapo_run::write_atomically(&args.out, page.as_bytes())?;
-    let figures = match &args.figures {
-        Some(folder) => hapo_report::figures(&args.runs, folder)?,
-        None => Vec::new(),
-    };
+    let figures = args.figures.as_ref().map(|folder| hapo_report::figures(&args.runs, folder));
+    let figures = figures.transpose()?.unwrap_or_default();
+    // As text: a path that is no UTF-8 has no JSON.
+    let figures: Vec<String> = figures.iter().map(|it| it.display().to_string()).collect();
+    let out = args.out.display().to_string();
     if args.json {
-        // As text: a path that is no UTF-8 has no JSON.
-        let figures: Vec<String> = figures.iter().map(|it| it.display().to_string()).collect();
-        let out = args.out.display().to_string();
         outln!("{}", serde_json::json!({ "page": out, "bytes": page.len(), "figures": figures }));
     } else {
-        outln!("{}", args.out.display());
-        for it in &figures {
-            outln!("{}", it.display());
+        for it in [&out].into_iter().chain(&figures) {
+            outln!("{it}");
         }
         // An adapter's checkpoint is no model by itself.
-        if let Some((_, model)) = RunFolder(&args.runs[0]).list_checkpoints()?.first() {
+        if let Some((_, model)) = hapo_run::RunFolder(&args.runs[0]).list_checkpoints()?.first() {
             let config = model.join("config.json");
-            if found_at(&config)?.is_some() {
+            if hapo_core::found_at(&config)?.is_some() {
                 errln!("to try the model: hapo chat --model {}", model.display());
             }
         }
@@ -101,21 +91,15 @@ fn follow(args: &Args, seconds: u64) -> Result<bool> {
 }
 
 /// Opens a file as the desktop would; where there is no desktop, says so.
-pub(crate) fn open(path: &std::path::Path) {
-    let program = if cfg!(target_os = "macos") {
-        "open"
-    } else if cfg!(windows) {
-        "explorer"
-    } else {
-        "xdg-open"
+pub(crate) fn open(path: &Path) {
+    let program = match std::env::consts::OS {
+        "macos" => "open",
+        "windows" => "explorer",
+        _ => "xdg-open",
     };
-    let started = std::process::Command::new(program)
-        .arg(path)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    if let Err(it) = started {
+    let mut command = std::process::Command::new(program);
+    command.arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Err(it) = command.spawn() {
         errln!("cannot open {} with {program}: {it}", path.display());
     }
 }

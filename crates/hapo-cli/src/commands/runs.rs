@@ -1,11 +1,5 @@
 //! `hapo runs`: the runs of a folder, a line each.
 
-use std::path::PathBuf;
-
-use anyhow::Result;
-use hapo_core::excerpt;
-use hapo_report::RunLine;
-
 use crate::progress::duration;
 
 /// A table of runs, the latest first.
@@ -14,13 +8,13 @@ use crate::progress::duration;
 pub(crate) struct Args {
     /// Run folders, or folders of runs
     #[arg(value_name = "FOLDER", default_value = "runs")]
-    folders: Vec<PathBuf>,
+    folders: Vec<std::path::PathBuf>,
     /// Print JSON: a list of runs
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runs = hapo_report::overview(&args.folders)?;
     for it in &runs {
         warn_of_unreadable(&it.name, &it.unreadable);
@@ -46,20 +40,17 @@ pub(super) fn warn_of_unreadable(run: &str, files: &[String]) {
     }
 }
 
-fn cells(run: &RunLine) -> Vec<String> {
-    let ends = |ends: Option<[f64; 2]>| match ends {
-        Some([first, last]) => format!("{first:.3} → {last:.3}"),
-        None => "–".to_owned(),
-    };
+fn cells(run: &hapo_report::RunLine) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let ends = |ends: [f64; 2]| format!("{:.3} → {:.3}", ends[0], ends[1]);
     vec![
         // A name may hold line feeds.
-        excerpt(&run.name, usize::MAX),
-        run.method.clone().unwrap_or_else(|| "–".to_owned()),
+        hapo_core::excerpt(&run.name, usize::MAX),
+        or_dash(run.method.clone()),
         run.planned.map_or_else(|| run.steps.to_string(), |it| format!("{}/{it}", run.steps)),
-        ends(run.reward),
-        ends(run.evaluation),
+        or_dash(run.reward.map(ends)),
+        or_dash(run.evaluation.map(ends)),
         run.state.to_owned(),
-        run.seconds_ago
-            .map_or_else(|| "–".to_owned(), |seconds| format!("{} ago", duration(seconds as f64))),
+        or_dash(run.seconds_ago.map(|it| format!("{} ago", duration(it as f64)))),
     ]
 }

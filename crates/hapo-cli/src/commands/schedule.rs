@@ -1,6 +1,5 @@
 //! `hapo schedule`: the gate's table.
 
-use anyhow::Result;
 use hapo_core::{Annealing, Decimal, GATES, Schedule, Threshold, gate_rule, refused_as_table};
 
 use crate::failure::bad_input;
@@ -46,7 +45,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    const HINT: &str = "see `hapo schedule --help`";
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
         None => Threshold::Derived { success_limit: args.success_limit.unwrap_or(0) },
@@ -62,14 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let annealing = match args.turn_off_epoch {
         Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },
         None if args.no_annealing || !rule.reads.contains(&"annealing") => Annealing::Off,
-        None => {
-            let problem = "expected --turn-off-epoch or --no-annealing";
-            return Err(bad_input(problem, "see `hapo schedule --help`"));
-        }
+        None => return Err(bad_input("expected --turn-off-epoch or --no-annealing", HINT)),
     };
     let gate = (rule.table)(threshold, annealing);
     let schedule = Schedule::new(&gate, args.group_size, args.steps_per_epoch)
-        .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
+        .map_err(|it| bad_input(it.to_string(), HINT))?;
     for it in schedule.warnings() {
         errln!("warning: {it}");
     }
@@ -78,15 +75,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outln!("{}", serde_json::to_string(&table)?);
         return Ok(());
     }
-    outln!("{:>8} {:>9} {:>10} {:>11}", "step", "epoch", "threshold", "open up to");
+    outln!("    step     epoch  threshold  open up to");
     for row in &table.steps {
-        outln!(
-            "{:>8} {:>9.4} {:>10.6} {:>11}",
-            row.step,
-            row.epoch,
-            row.threshold,
-            row.success_limit.get()
-        );
+        let (step, epoch, limit) = (row.step, row.epoch, row.success_limit.get());
+        outln!("{step:>8} {epoch:>9.4} {:>10.6} {limit:>11}", row.threshold);
     }
     if let Some(step) = table.extinct_at_step {
         outln!("closed for good from step {}", step.0);

@@ -4,9 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hapo_core::found_at;
-use hapo_data::TemplateChoice;
-use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
 use hapo_train::ChosenTemplate;
@@ -62,7 +59,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let asked = TemplateChoice::named(args.template.as_deref().unwrap_or(AUTO));
+    let asked = hapo_data::TemplateChoice::named(args.template.as_deref().unwrap_or(AUTO));
     let template = model::template(asked, args.model.named())?;
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(
         args, &template, device
@@ -93,7 +90,7 @@ impl Args {
     }
 }
 
-fn serve<D: Device>(args: &Args, template: &ChosenTemplate, device: D) -> Result<()> {
+fn serve<D: hapo_kernels::Device>(args: &Args, template: &ChosenTemplate, device: D) -> Result<()> {
     let (settings, model, kv_dtype) = (args.settings(), args.model.named(), args.kv.kv_dtype);
     let context = settings.cache_tokens;
     let mut loaded = model::open_loaded(model, context, device.clone())?;
@@ -105,7 +102,7 @@ fn serve<D: Device>(args: &Args, template: &ChosenTemplate, device: D) -> Result
         open: Box::new(move |folder: &Path| {
             let whole = folder.display().to_string();
             let config = folder.join("adapter_config.json");
-            let found = found_at(&config).map_err(|it| it.to_string())?;
+            let found = hapo_core::found_at(&config).map_err(|it| it.to_string())?;
             let is_adapter = found.is_some();
             let adapter = is_adapter.then_some(folder);
             let named = model::Named { model: if is_adapter { &base } else { &whole }, adapter };

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use clap::builder::TypedValueParser;
 use hapo_core::counted;
 use hapo_data::Dataset;
 use hapo_eval::{
@@ -14,13 +13,11 @@ use hapo_eval::{
 use hapo_verify::Extracting;
 use serde_json::json;
 
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
 use crate::support::arguments::{
     ColumnsArg, GraderArgs, SamplingArgs, ServerArgs, count, not_an_input, number, one_of, seconds,
     wait_for,
 };
-use crate::support::model;
+use crate::{failure::bad_input, progress::CountProgress, support::model};
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
 ///
@@ -129,10 +126,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let dataset = args.columns.load(&args.input, args.grader.is_own())?;
     if dataset.examples.is_empty() {
-        return Err(bad_input(
-            format!("{}: expected prompts, got none", args.input.display()),
-            "each line holds an id, a problem and an answer",
-        ));
+        let problem = format!("{}: expected prompts, got none", args.input.display());
+        return Err(bad_input(problem, "each line holds an id, a problem and an answer"));
     }
     let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer);
     let tokenizer = tokenizer.transpose()?;
@@ -230,7 +225,7 @@ impl Args {
     }
 }
 
-fn price() -> impl TypedValueParser<Value = f64> {
+fn price() -> impl clap::builder::TypedValueParser<Value = f64> {
     number(0.0..=1e9, "a price from 0")
 }
 

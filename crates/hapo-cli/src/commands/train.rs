@@ -1,29 +1,25 @@
 //! `hapo train`: any method, by a recipe.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{ffi::OsStr, sync::Arc};
 
 use anyhow::Result;
 use hapo_core::{counted, found_at};
 use hapo_data::Reading;
-use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::{Compute, Device};
-use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
     EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Overrides, Preflight, Recipe,
     ResumePolicy, RunPlan, Sources,
 };
 
-use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
 use crate::support::arguments::{OverrideArgs, one_of};
-use crate::support::device::{DeviceArg, DeviceChoice, FORMATS};
+use crate::support::device::{DeviceArg, DeviceChoice, FORMATS, start_line};
 use crate::support::machine::ProductRates;
 use crate::support::{hub, interrupt, machine};
 
@@ -80,12 +76,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let compute = stages[0].compute;
     if let Some(it) = stages.iter().find(|it| it.compute != compute) {
         let (other, name) = (it.compute, it.name());
-        return Err(bad_input(
-            format!(
-                "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
-            ),
-            "write `compute` once, above the stages",
-        ));
+        let problem = format!(
+            "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
+        );
+        return Err(bad_input(problem, "write `compute` once, above the stages"));
     }
     on_device!(args.device, compute, threads, |device| train(args, &stages, &device))
 }
@@ -110,7 +104,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     // A stage that is refused leaves the folder as it is.
     for (recipe, sources) in stages.iter().zip(&found).filter(|_| args.resume) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
-        if recipe.stage().is_some() && RunFolder(&folder).holds_run()? {
+        if recipe.stage().is_some() && hapo_run::RunFolder(&folder).holds_run()? {
             let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
             hapo_train::require_same_run(&plan, &folder, begin)?;
         }
@@ -122,7 +116,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         let mut observer = args.observer(recipe)?;
         interrupt::set_loading(true);
         let plan = RunPlan::settle_in(&folder, recipe, sources)?;
-        let tracking = Tracking::of(recipe, &folder);
+        let tracking = crate::commands::export::Tracking::of(recipe, &folder);
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, begin, &mut observer)?;
         drop(observer);
         drop(tracking);
@@ -242,13 +236,9 @@ pub fn sources_of(recipe: &Recipe) -> Result<Sources> {
 pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option<Vec<EvalSet>>> {
     let folder = eval.data.as_deref().map(Path::new);
     let Some(names) = &eval.suite else {
-        let Some(name) = folder.filter(|it| it.starts_with("hf://")) else {
-            return Ok(None);
-        };
-        let dataset = hapo_train::load_file(
-            &hub::data_file(name)?,
-            &Reading { keeps_fields, ..Reading::default() },
-        )?;
+        let Some(name) = folder.filter(|it| it.starts_with("hf://")) else { return Ok(None) };
+        let reading = Reading { keeps_fields, ..Reading::default() };
+        let dataset = hapo_train::load_file(&hub::data_file(name)?, &reading)?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };
     let chosen = ProblemSets::choose(SetChoice {
@@ -256,7 +246,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         folder,
         problems: eval.problems,
         first: None,
-        split: Split::HeldOut,
+        split: hapo_data::task::Split::HeldOut,
         completions: None,
         max_tokens: None,
     })?;
@@ -338,12 +328,8 @@ pub struct ProgressObserver {
 impl ProgressObserver {
     /// Of a run of `steps` steps; `stop` is set where the run should end after its step.
     pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            progress: StepProgress::new(label, steps, (!quiet).then_some(Log::Text)),
-            stop,
-            preflight: false,
-            verbose: false,
-        }
+        let progress = StepProgress::new(label, steps, (!quiet).then_some(Log::Text));
+        Self { progress, stop, preflight: false, verbose: false }
     }
 }
 
@@ -360,8 +346,7 @@ impl Observer for ProgressObserver {
 
     fn started(&mut self, parts: &[(&'static str, f64)]) {
         if self.verbose {
-            let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
-            self.progress.line(&format!("start  {}", parts.join(", ")));
+            self.progress.line(&start_line(parts));
         }
     }
 

@@ -1,7 +1,5 @@
 //! The outcome of a run, by its metrics.
 
-use std::path::Path;
-
 use hapo_core::Refusal;
 use hapo_run::{Change, Columns, RunFolder, changes, nothing_learned};
 use serde_json::{Value, json};
@@ -20,7 +18,7 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Of the steps up to `last` in a run folder; `None` where there are none.
-    pub(crate) fn of(folder: &Path, last: u64) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(folder: &std::path::Path, last: u64) -> Result<Option<Self>, Refusal> {
         let folder = RunFolder(folder);
         let mut columns = Columns::read(&folder.metrics(), &mut Vec::new())?;
         columns.end_at(last);

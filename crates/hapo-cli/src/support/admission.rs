@@ -1,16 +1,13 @@
 //! The solutions of a file that another engine may inject, as the tokens of its model.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use hapo_core::{Refusal, Verdict};
 use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
 use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
-use hapo_verify::Extracting;
 
-use crate::support::arguments::GraderArgs;
 use crate::support::{hub, model};
 
 /// The rule that admits a row's solution.
@@ -26,7 +23,7 @@ pub(crate) struct AdmissionArgs {
     #[arg(long, default_value = "chat", requires = "model")]
     template: String,
     #[command(flatten)]
-    grader: GraderArgs,
+    grader: crate::support::arguments::GraderArgs,
 }
 
 impl AdmissionArgs {
@@ -62,7 +59,7 @@ pub(crate) fn engine_format(
 /// The solutions of a file so far.
 pub(crate) struct Solutions {
     format: ChatFormat,
-    grader: Extracting<'static>,
+    grader: hapo_verify::Extracting<'static>,
     longest: usize,
     rows: u64,
     admitted: u64,

@@ -1,11 +1,8 @@
 //! Arguments of several commands.
 
-use std::ffi::OsStr;
-use std::ops::RangeInclusive;
-use std::path::Path;
-use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use std::{ffi::OsStr, ops::RangeInclusive, path::Path, str::FromStr};
 
 use anyhow::{Context, Result};
 use clap::builder::{
@@ -105,7 +102,6 @@ pub(crate) fn seconds(least: f64) -> impl TypedValueParser<Value = f64> {
     number(least..=1e9, if least > 0.0 { "seconds above 0" } else { "seconds from 0" })
 }
 
-/// How the commands that sample draw tokens.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct SamplingArgs {
     /// Sampling temperature; 0 takes the most likely token
@@ -122,7 +118,6 @@ pub(crate) struct SamplingArgs {
     pub(crate) seed: u64,
 }
 
-/// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct KvArgs {
     /// Memory of the KV cache, such as 6GB; results do not depend on it
@@ -136,16 +131,11 @@ pub(crate) struct KvArgs {
 impl KvArgs {
     /// How a local model samples.
     pub(crate) fn local(&self, compute: Compute) -> LocalSampling {
-        LocalSampling {
-            kv_memory: self.kv_memory,
-            kv_dtype: self.kv_dtype,
-            compute,
-            ..LocalSampling::default()
-        }
+        let Self { kv_memory, kv_dtype } = *self;
+        LocalSampling { kv_memory, kv_dtype, compute, ..LocalSampling::default() }
     }
 }
 
-/// How a server is asked for completions.
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
     /// Concurrent requests to a server
@@ -169,10 +159,8 @@ impl ServerArgs {
         let key = std::env::var(name.unwrap_or("OPENAI_API_KEY")).unwrap_or_default();
         let key = Some(key.trim()).filter(|it| !it.is_empty());
         if let (None, Some(name)) = (key, name) {
-            return Err(bad_input(
-                format!("--api-key-env: the environment variable {name} is not set"),
-                "leave the option out for a server that needs no key",
-            ));
+            let problem = format!("--api-key-env: the environment variable {name} is not set");
+            return Err(bad_input(problem, "leave the option out for a server that needs no key"));
         }
         let timeout = Duration::from_secs_f64(self.timeout);
         let policy = RetryPolicy { concurrency: self.concurrency, timeout, ..policy };
@@ -288,7 +276,6 @@ pub(crate) fn finish_reward() -> Result<()> {
     finished.map_err(|problem| bad_input(problem, HINT))
 }
 
-/// Names of columns for files that no layout fits.
 #[derive(clap::Args)]
 pub(crate) struct ColumnsArg {
     /// Names of columns for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
@@ -302,15 +289,12 @@ pub(crate) struct ColumnsArg {
 impl ColumnsArg {
     /// As a recipe has them.
     pub(crate) fn written(&self) -> Result<Option<String>> {
-        let Some(columns) = self.parsed()? else {
-            return Ok(None);
-        };
-        let serde_json::Value::Object(columns) = serde_json::to_value(columns)? else {
-            unreachable!("columns are an object");
-        };
+        let Some(columns) = self.parsed()? else { return Ok(None) };
+        let columns = serde_json::to_value(columns)?;
         // Texts and lists of texts are written alike in JSON and TOML.
-        let pairs: Vec<String> = columns.iter().map(|(key, it)| format!("{key} = {it}")).collect();
-        Ok(Some(format!("{{ {} }}", pairs.join(", "))))
+        let pairs =
+            columns.as_object().into_iter().flatten().map(|(key, it)| format!("{key} = {it}"));
+        Ok(Some(format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))))
     }
 
     pub(crate) fn reading(&self) -> Result<Reading> {
@@ -362,10 +346,9 @@ pub(crate) fn not_an_input(output: &Path, inputs: &[&Path], own_ending: &str) ->
         let Some(input_whole) = if_there(input, input.canonicalize())? else { continue };
         let is_same = || same_file::is_same_file(output, input).map_err(Refusal::io("read", input));
         if is_same()? || whole.starts_with(&input_whole) && !is_own {
-            return Err(bad_input(
-                format!("the output {} is the input {}", output.display(), input.display()),
-                "write to another file",
-            ));
+            let (output, input) = (output.display(), input.display());
+            let problem = format!("the output {output} is the input {input}");
+            return Err(bad_input(problem, "write to another file"));
         }
     }
     Ok(())

@@ -5,9 +5,7 @@ use anyhow::Result;
 use hapo_cuda::{Cuda, Driver, Launcher};
 use hapo_kernels::{Compute, Cpu};
 
-use crate::failure::bad_input;
-use crate::support::arguments::one_of;
-use crate::support::machine::ProductRates;
+use crate::{failure::bad_input, support::arguments::one_of, support::machine::ProductRates};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -16,7 +14,6 @@ pub enum DeviceChoice {
     Cuda(usize),
 }
 
-/// The options of the commands that compute with a model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct DeviceArg {
     /// Where to compute: cpu or cuda:N
@@ -30,7 +27,6 @@ pub struct DeviceArg {
     pub verbose: bool,
 }
 
-/// The option for the rounding of products' factors.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct ComputeArg {
     /// Number format of the factors of matrix products, on any device; sums are f32 [default: the recipe's where there is one,
@@ -39,19 +35,15 @@ pub struct ComputeArg {
     compute: Option<Asked>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// The faster of f32 and bf16.
-    Auto,
-    Format(Compute),
-}
+/// A format, or `None` for the faster of f32 and bf16.
+type Asked = Option<Compute>;
 
 /// What `hapo train` takes; other commands take all but the first.
 pub(crate) const FORMATS: &[(&str, Asked)] = &[
-    ("auto", Asked::Auto),
-    ("f32", Asked::Format(Compute::F32)),
-    ("tf32", Asked::Format(Compute::Tf32)),
-    ("bf16", Asked::Format(Compute::Bf16)),
+    ("auto", None),
+    ("f32", Some(Compute::F32)),
+    ("tf32", Some(Compute::Tf32)),
+    ("bf16", Some(Compute::Bf16)),
 ];
 
 impl ComputeArg {
@@ -61,14 +53,11 @@ impl ComputeArg {
     }
 
     fn named(self) -> Option<Compute> {
-        match self.compute {
-            Some(Asked::Format(it)) => Some(it),
-            Some(Asked::Auto) | None => None,
-        }
+        self.compute.flatten()
     }
 
     pub(crate) fn is_auto(self) -> bool {
-        self.compute == Some(Asked::Auto)
+        self.compute == Some(None)
     }
 
     pub(crate) fn set(self) -> Option<String> {
@@ -76,11 +65,15 @@ impl ComputeArg {
     }
 }
 
-/// Says how long the parts of a start took, where `verbose` asks for it.
+/// How long the parts of a start took.
+pub(crate) fn start_line(parts: &[(&str, f64)]) -> String {
+    let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
+    format!("start  {}", parts.join(", "))
+}
+
 pub(crate) fn tell_start(verbose: bool, parts: &[(&str, f64)]) {
     if verbose {
-        let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
-        errln!("start  {}", parts.join(", "));
+        errln!("{}", start_line(parts));
     }
 }
 
@@ -128,8 +121,7 @@ pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Ok(cpu)
 }
 
-/// A GPU; one that cannot be opened is bad input. Prints the device if `verbose`; always prints environment variables
-/// that change results.
+/// A GPU; one that cannot be opened is bad input. Always prints environment variables that change results.
 #[cfg(feature = "cuda")]
 pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
     let gpu = hapo_cuda::open(ordinal, compute).map_err(|it| match &it {
@@ -151,11 +143,9 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
 pub fn print_trace(driver: &Driver, verbose: bool) {
     let refused = driver.refused();
     if verbose || refused.products > 0 {
+        let (name, products, kinds) = (driver.name(), refused.products, refused.kinds);
         errln!(
-            "{}: cuBLASLt refused the algorithm of {} forward products of {} kinds",
-            driver.name(),
-            refused.products,
-            refused.kinds
+            "{name}: cuBLASLt refused the algorithm of {products} forward products of {kinds} kinds"
         );
     }
     if let Some(it) = driver.trace() {

@@ -4,9 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::found_at;
 use hapo_net::hub::{Hub, ParsedName, Progress, parse_name};
-use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::bad_input;
@@ -19,13 +17,11 @@ pub fn model_folder(name: &str) -> Result<String> {
     }
     match parse_name(name)? {
         ParsedName::Path => {
-            let checkpoints = RunFolder(Path::new(name)).list_checkpoints()?;
+            let checkpoints = hapo_run::RunFolder(Path::new(name)).list_checkpoints()?;
             match checkpoints.first() {
                 Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name))? => {
-                    Err(bad_input(
-                        format!("{name}: expected a model, got the folder of a run"),
-                        format!("its latest model is {}", latest.display()),
-                    ))
+                    let problem = format!("{name}: expected a model, got the folder of a run");
+                    Err(bad_input(problem, format!("its latest model is {}", latest.display())))
                 }
                 _ => Ok(name.to_owned()),
             }
@@ -55,10 +51,11 @@ pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
 pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
         if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
-            && found_at(file)?.is_none()
+            && hapo_core::found_at(file)?.is_none()
         {
+            let problem = format!("no such file: {name}");
             return Err(bad_input(
-                format!("no such file: {name}"),
+                problem,
                 format!("a dataset of the hub is hf://datasets/{name}"),
             ));
         }
@@ -66,8 +63,8 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
     };
     match parse_name(name)? {
         ParsedName::Path => Ok(file.to_owned()),
-        ParsedName::Dataset(wanted) => {
-            Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::new("fetching"))?)
+        ParsedName::Dataset(it) => {
+            Ok(Hub::from_env().dataset(&it, &mut DownloadProgress::new("fetching"))?)
         }
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),

@@ -4,8 +4,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
-
 use crate::progress::tell;
 
 /// True while a run loads: nothing of it would be saved.
@@ -32,7 +30,7 @@ pub fn settle_signals() {
 }
 
 /// The flag that the first signal sets.
-pub fn flag() -> Result<Arc<AtomicBool>> {
+pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(it) = FLAG.get() {
         return Ok(it.clone());

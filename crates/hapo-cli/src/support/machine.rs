@@ -1,7 +1,6 @@
 //! This machine: its name, its memory, and what it reaches.
 
-use std::ffi::OsString;
-use std::time::Instant;
+use std::{ffi::OsString, time::Instant};
 
 use anyhow::Result;
 use hapo_kernels::{
@@ -24,8 +23,7 @@ pub struct Rates {
     pub bandwidth: f64,
 }
 
-/// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several
-/// readings of 512 MB.
+/// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several readings of 512 MB.
 pub fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
     Ok(Rates { flops: product_rate(cpu, shape)?, bandwidth: bandwidth(cpu)? })
 }
@@ -90,9 +88,8 @@ pub fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
 
 /// Operations per second of fused multiply-adds in registers: no product in f32 can be faster.
 pub fn peak_rate(cpu: &Cpu) -> f64 {
-    const ROUNDS: usize = 10_000_000;
     let mut operations = 0.0;
-    let best = best_of(4, || operations = cpu.multiply_adds(ROUNDS));
+    let best = best_of(4, || operations = cpu.multiply_adds(10_000_000));
     operations / best
 }
 
@@ -100,21 +97,18 @@ fn bandwidth(cpu: &Cpu) -> Result<f64> {
     let mut x = cpu.alloc(128 << 20, NumberFormat::F32)?;
     let len = x.len();
     cpu.fill(x.first_mut(len), 1.0);
-    let best = best_of(4, || {
-        let sum = cpu.enter(|| cpu.squared_norms(&[Numbers::Span(x.first(len))]));
-        std::hint::black_box(sum);
-    });
+    let sum = || cpu.enter(|| cpu.squared_norms(&[Numbers::Span(x.first(len))]));
+    let best = best_of(4, || drop(std::hint::black_box(sum())));
     Ok((len * size_of::<f32>()) as f64 / best)
 }
 
 fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
-    (0..times)
-        .map(|_| {
-            let started = Instant::now();
-            work();
-            started.elapsed().as_secs_f64()
-        })
-        .fold(f64::INFINITY, f64::min)
+    let seconds = |_| {
+        let started = Instant::now();
+        work();
+        started.elapsed().as_secs_f64()
+    };
+    (0..times).map(seconds).fold(f64::INFINITY, f64::min)
 }
 
 /// This machine for a plan, with the rates that it reaches: of a product of the model's width, and of reading memory.

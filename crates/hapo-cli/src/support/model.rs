@@ -1,10 +1,8 @@
 //! Opening a model for a command.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::Result;
-use hapo_core::found_at;
 use hapo_data::TemplateChoice;
 use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
@@ -14,18 +12,15 @@ use hapo_sampler::ChatFormat;
 use hapo_train::recipe::AUTO;
 use hapo_train::{ChosenTemplate, trained_template};
 
-use crate::failure::bad_input;
-use crate::support::arguments::TEMPLATES;
-use crate::support::hub;
+use crate::{failure::bad_input, support::arguments::TEMPLATES, support::hub};
 
-/// A model by its folder or its name on the hub, and the adapter that goes with it.
+/// A model by its folder or its name on the hub, and its adapter.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) model: &'a str,
     pub(crate) adapter: Option<&'a Path>,
 }
 
-/// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
     /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
@@ -41,7 +36,6 @@ impl ModelArgs {
     }
 }
 
-/// The adapter of a model.
 #[derive(clap::Args)]
 pub(crate) struct AdapterArg {
     /// PEFT folder of an adapter, such as a checkpoint of a run with `[lora]`
@@ -64,7 +58,6 @@ impl std::fmt::Display for Named<'_> {
     }
 }
 
-/// How a local model's prompts are rendered.
 #[derive(clap::Args)]
 pub(crate) struct TemplateArgs {
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
@@ -92,9 +85,7 @@ impl TemplateArgs {
 pub(crate) fn template(asked: TemplateChoice<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
     let folder = match named.adapter {
         _ if asked.name != AUTO => named.model.to_owned(),
-        Some(adapter) if trained_template(adapter, asked)?.is_some() => {
-            adapter.display().to_string()
-        }
+        Some(it) if trained_template(it, asked)?.is_some() => it.display().to_string(),
         _ => hub::model_folder(named.model)?,
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
@@ -129,7 +120,7 @@ pub(crate) fn open<D: Device>(
 ) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
-    let (files, started) = (&loaded.tokenizer_files, Instant::now());
+    let (files, started) = (&loaded.tokenizer_files, std::time::Instant::now());
     let template = hapo_sampler::choose_template(template, named.model, files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
@@ -142,7 +133,7 @@ pub(crate) fn open<D: Device>(
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
 pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
+    let is_dir = hapo_core::found_at(path)?.is_some_and(|it| it.is_dir());
     if is_dir || is_model(path)? {
         return Ok(Tokenizer::open(path)?);
     }
@@ -157,14 +148,11 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let open = match named.adapter {
-        None => hapo_train::open_frozen_on,
-        Some(_) => hapo_train::open_model_on,
-    };
-    let mut loaded = open_by(open, named, context, device)?;
-    if named.adapter.is_some() {
-        loaded.model.merge_adapter()?;
+    if named.adapter.is_none() {
+        return open_by(hapo_train::open_frozen_on, named, context, device);
     }
+    let mut loaded = open_by(hapo_train::open_model_on, named, context, device)?;
+    loaded.model.merge_adapter()?;
     Ok(loaded)
 }
 
@@ -199,16 +187,14 @@ fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) -> Result<()> {
-    let path = named.adapter.unwrap_or(Path::new(named.model));
+    let (path, other) = (named.adapter.unwrap_or(Path::new(named.model)), &chat_format.template);
     if let Some((trained, hash)) = trained_template(path, TemplateChoice::named(AUTO))?
-        && hash != chat_format.template.hash()
+        && hash != other.hash()
     {
-        let name = &trained.name;
+        let (path, name, other) = (path.display(), &*trained.name, other.name());
+        let text = if name == other { " of another text" } else { "" };
         errln!(
-            "warning: {} was trained with template `{name}`, and is sampled with `{}`{}",
-            path.display(),
-            chat_format.template.name(),
-            if *name == chat_format.template.name() { " of another text" } else { "" }
+            "warning: {path} was trained with template `{name}`, and is sampled with `{other}`{text}"
         );
     }
     Ok(())

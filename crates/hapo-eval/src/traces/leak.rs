@@ -39,8 +39,7 @@ pub const LEAKS: &[&str] = &[
     "match the answer",
 ];
 
-/// The first phrase of [`LEAKS`] in a trace that its problem does not hold itself. Case and white
-/// space do not matter.
+/// The first phrase of [`LEAKS`] in a trace that its problem does not hold itself. Case and white space do not matter.
 pub fn leak(trace: &str, problem: &str) -> Option<&'static str> {
     let (trace, problem) = (plain(trace), plain(problem));
     LEAKS.iter().find(|it| trace.contains(**it) && !problem.contains(**it)).copied()

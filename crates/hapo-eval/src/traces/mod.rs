@@ -112,9 +112,8 @@ impl Summarise for Traces<'_> {
         let prompts = self.done.len();
         if prompt >= prompts {
             let got = format!("an attempt at prompt {prompt} of {prompts}");
-            return Err(hapo_core::expected(Self::FORMAT.line)
-                .got(got)
-                .hint(Self::FORMAT.if_other));
+            let refusal = hapo_core::expected(Self::FORMAT.line).got(got);
+            return Err(refusal.hint(Self::FORMAT.if_other));
         }
         let judged = self.judge(&judges[0], prompt, &completion, span)?;
         // An attempt that failed may have been made again.

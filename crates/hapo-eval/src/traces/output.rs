@@ -4,14 +4,12 @@ use std::io::{BufWriter, Write};
 
 use hapo_core::Refusal;
 use hapo_data::Example;
-use hapo_run::write_atomically_with;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::rules::clean;
 use super::{Line, Outcome, Traces};
-use crate::completions::Completions;
-use crate::plan::Sampling;
+use crate::{completions::Completions, plan::Sampling};
 
 impl Completions<'_, Traces<'_>> {
     /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.
@@ -19,7 +17,7 @@ impl Completions<'_, Traces<'_>> {
     pub fn write(&mut self, keep_all: bool) -> Result<(), Refusal> {
         self.flush()?;
         let output = self.summary.output.clone();
-        write_atomically_with(&output, |file| {
+        hapo_run::write_atomically_with(&output, |file| {
             let mut writer = BufWriter::new(file);
             let io = |source| Refusal::io("write", &output)(source);
             for prompt in 0..self.summary.done.len() {

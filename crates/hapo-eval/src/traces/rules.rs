@@ -1,9 +1,5 @@
 //! The outcome of one attempt, and the rules that choose traces.
 
-use hapo_core::Refusal;
-use hapo_run::Span;
-use serde::Serialize;
-
 use crate::completions::Progress;
 
 /// Which of the good traces are taken. Ties go to the earlier attempt.
@@ -45,7 +41,7 @@ pub struct Length<'a> {
     /// Most tokens, the end token included.
     pub limit: usize,
     /// Tokens of a trace, the end token included (D10).
-    pub tokens: &'a dyn Fn(&str) -> Result<usize, Refusal>,
+    pub tokens: &'a dyn Fn(&str) -> Result<usize, hapo_core::Refusal>,
 }
 
 /// How traces are chosen. None of it shapes the completions, so all of it may change between runs.
@@ -88,7 +84,7 @@ impl Rules<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Correct,
@@ -119,7 +115,7 @@ pub(crate) struct Attempt {
     pub(crate) prompt_tokens: Option<u64>,
     pub(crate) completion_tokens: Option<u64>,
     pub(crate) requests: u32,
-    pub(crate) span: Span,
+    pub(crate) span: hapo_run::Span,
 }
 
 /// Servers' names for the end of an incomplete answer.

@@ -1,18 +1,13 @@
 //! `hapo data make`: the built-in task's problems as a file, or those of a task of reasoning-gym.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 use hapo_data::{Format, Writer, Written};
-use hapo_run::write_atomically;
-use hapo_train::Recipe;
-use hapo_train::recipe::DataSource;
 
 use super::say_written;
-use crate::failure::bad_input;
 use crate::support::arguments::{OverrideArgs, count, not_an_input};
-use crate::support::machine;
+use crate::{failure::bad_input, support::machine};
 
 #[derive(clap::Args)]
 #[command(
@@ -42,18 +37,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return gym(task, args);
     }
     if args.count.or(args.seed.map(|_| 0)).is_some() {
-        return Err(bad_input(
-            "--count and --seed are of gym:NAME",
-            "a recipe has data.prompts and data.seed: --set data.prompts=640",
-        ));
+        let hint = "a recipe has data.prompts and data.seed: --set data.prompts=640";
+        return Err(bad_input("--count and --seed are of gym:NAME", hint));
     }
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
+    let stages = hapo_train::Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let recipe = stages.last().expect("a recipe has a stage");
-    if recipe.data.train != DataSource::Builtin {
-        return Err(bad_input(
-            format!("{}: data.train is {}", args.recipe.display(), recipe.data.train.name()),
-            "only a recipe with data.train = \"builtin\" has problems that are made",
-        ));
+    if recipe.data.train != hapo_train::recipe::DataSource::Builtin {
+        let (file, train) = (args.recipe.display(), recipe.data.train.name());
+        let hint = "only a recipe with data.train = \"builtin\" has problems that are made";
+        return Err(bad_input(format!("{file}: data.train is {train}"), hint));
     }
     not_an_input(&args.output, &[&args.recipe], "")?;
     let mut writer = Writer::create(&args.output, Format::Own)?;
@@ -70,11 +62,8 @@ fn gym(task: &str, args: &Args) -> Result<()> {
         return Err(bad_input(format!("gym:{task}: expected --count and --seed"), example));
     };
     if args.output.extension().is_none_or(|ending| ending != "jsonl") {
-        let output = args.output.display();
-        return Err(bad_input(
-            format!("--output {output}: a gym's rows are JSON lines"),
-            "end its name in .jsonl",
-        ));
+        let problem = format!("--output {}: a gym's rows are JSON lines", args.output.display());
+        return Err(bad_input(problem, "end its name in .jsonl"));
     }
     let overrides = args.overrides.overrides();
     if let Some(key) = overrides.unset.first() {
@@ -105,7 +94,7 @@ fn gym(task: &str, args: &Args) -> Result<()> {
             return Err(bad_input(format!("gym:{task}: {name}: {last}"), hint));
         }
     }
-    write_atomically(&args.output, &made.stdout)?;
+    hapo_run::write_atomically(&args.output, &made.stdout)?;
     let rows = made.stdout.split(|byte| *byte == b'\n').count() as u64 - 1;
     let written = Written { rows, teachers_left_out: 0, systems_left_out: 0, without_source: 0 };
     say_written(&written, &args.output, args.json)

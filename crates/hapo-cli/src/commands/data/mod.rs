@@ -4,7 +4,6 @@
 mod make;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -13,14 +12,11 @@ use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
     Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
 };
-use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
-use crate::failure::bad_input;
-use crate::support::admission::AdmissionArgs;
 use crate::support::arguments::{ColumnsArg, GraderArgs, TEMPLATES, not_an_input};
-use crate::support::model;
+use crate::{failure::bad_input, support::admission::AdmissionArgs, support::model};
 
 /// Look at files of problems, check them, convert them, make those of the built-in task.
 ///
@@ -154,10 +150,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             check_columns(file, &reading)?;
             let tokens = args.admission.model.is_some();
             if tokens && args.to != To::Verl {
-                return Err(bad_input(
-                    "--model: expected --to verl, the other layouts have texts",
-                    "leave --model out",
-                ));
+                let problem = "--model: expected --to verl, the other layouts have texts";
+                return Err(bad_input(problem, "leave --model out"));
             }
             let mut admission = args.admission.open()?;
             let format = args.to.format(file, &reading, tokens)?;
@@ -187,13 +181,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
     if json {
         // As text: a path that is no UTF-8 has no JSON.
-        let output = output.display().to_string();
-        outln!(
-            "{}",
-            serde_json::json!({"output": output, "rows": written.rows,
-                "teachers_left_out": written.teachers_left_out,
-                "systems_left_out": written.systems_left_out, "without_source": written.without_source})
-        );
+        let json = serde_json::json!({
+            "output": output.display().to_string(), "rows": written.rows, "teachers_left_out": written.teachers_left_out,
+            "systems_left_out": written.systems_left_out, "without_source": written.without_source,
+        });
+        outln!("{json}");
     }
     Ok(())
 }
@@ -234,13 +226,11 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
     let mut folder = None;
     if let Some(path) = args.tokenizer.as_deref() {
         let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
-        folder = (is_dir || is_model(path)?).then_some(path);
+        folder = (is_dir || hapo_model::folder::is_model(path)?).then_some(path);
     }
     let Some(folder) = folder else {
-        return Err(bad_input(
-            "--template chat: expected the folder of a model as --tokenizer",
-            "the model's own template lies beside its tokenizer",
-        ));
+        let problem = "--template chat: expected the folder of a model as --tokenizer";
+        return Err(bad_input(problem, "the model's own template lies beside its tokenizer"));
     };
     let files = hapo_model::folder::read_tokenizer_files(folder)?;
     Ok(hapo_sampler::choose_template(choice, &folder.display().to_string(), &files)?)
@@ -249,10 +239,9 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
 /// Says that a file's solutions are left unread, where it looks like it.
 fn warn_of_unread(unread_solutions: &BTreeMap<String, u64>, file: &Path) {
     for (name, count) in unread_solutions {
+        let (file, rows) = (file.display(), counted(*count, "row", "rows"));
         errln!(
-            "warning: {}: `{name}` looks like solutions ({}) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
-            file.display(),
-            counted(*count, "row", "rows")
+            "warning: {file}: `{name}` looks like solutions ({rows}) and is not read; --columns problem=…,answer=…,teacher={name} reads it"
         );
     }
 }
@@ -269,13 +258,12 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     lines.extend(it.first_bad_row.clone().map(|it| ("first bad row", it)));
     let prompts = format!("{} ({})", it.distinct_prompts, copies.join(", "));
     lines.push(("distinct prompts", prompts));
-    if it.problems_with_several_answers > 0 {
-        let n = it.problems_with_several_answers;
-        let text = format!(
-            "{} with different answers or sources",
-            counted(n, "problem appears", "problems appear")
-        );
-        lines.push(("with several answers", text));
+    if let n @ 1.. = it.problems_with_several_answers {
+        let problems = counted(n, "problem appears", "problems appear");
+        lines.push((
+            "with several answers",
+            format!("{problems} with different answers or sources"),
+        ));
     }
     let share = it.teacher_coverage * 100.0;
     let solutions = counted(it.teachers, "solution", "solutions");
@@ -307,19 +295,17 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
         let text = format!("min {min}, mean {mean:.1}, median {median}, 95 % {p95}, max {max}");
         Some((name, text))
     }));
-    if !it.unread.unread_solutions.is_empty() {
-        lines.push(("unread solutions?", most_frequent(&it.unread.unread_solutions)));
-    }
-    if !it.unread.unread_questions.is_empty() {
-        lines.push(("part of the question?", most_frequent(&it.unread.unread_questions)));
-    }
-    if !it.unread.ignored_fields.is_empty() {
-        lines.push(("fields nobody reads", most_frequent(&it.unread.ignored_fields)));
-    }
+    let unread = [
+        ("unread solutions?", &it.unread.unread_solutions),
+        ("part of the question?", &it.unread.unread_questions),
+        ("fields nobody reads", &it.unread.ignored_fields),
+    ];
+    let unread = unread.into_iter().filter(|it| !it.1.is_empty());
+    lines.extend(unread.map(|(name, counts)| (name, most_frequent(counts))));
     lines
 }
 
-fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
+fn most_frequent(counts: &BTreeMap<impl std::fmt::Display, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));
     let texts: Vec<String> = counts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
@@ -344,10 +330,8 @@ fn check(args: &Check) -> Result<()> {
         bad_rows += 1;
         if args.json {
             let BadRow { file, row, field, expected, got, .. } = bad;
-            outln!(
-                "{}",
-                serde_json::json!({"file": file, "row": row, "field": field, "expected": expected, "found": got})
-            );
+            let bad = serde_json::json!({"file": file, "row": row, "field": field, "expected": expected, "found": got});
+            outln!("{bad}");
         } else {
             outln!("{bad}");
         }
@@ -355,22 +339,16 @@ fn check(args: &Check) -> Result<()> {
     };
     if let Some(output) = &args.output {
         let [file] = &args.files[..] else {
-            return Err(bad_input(
-                format!("--drop-bad: expected one file, got {}", args.files.len()),
-                "clean the files one by one",
-            ));
+            let problem = format!("--drop-bad: expected one file, got {}", args.files.len());
+            return Err(bad_input(problem, "clean the files one by one"));
         };
         let format = args.to.format(file, &reading, false)?;
         let written = convert(file, &reading, output, format, |rows, row| {
             Ok(if is_good(rows, row)? { Decision::Write(None) } else { Decision::Skip })
         })?;
-        errln!(
-            "{}: {}; {} written to {}",
-            file.display(),
-            counted(bad_rows, "bad row", "bad rows"),
-            counted(written.rows, "row", "rows"),
-            output.display()
-        );
+        let (file, output) = (file.display(), output.display());
+        let bad = counted(bad_rows, "bad row", "bad rows");
+        errln!("{file}: {bad}; {} written to {output}", counted(written.rows, "row", "rows"));
         solutions.say(args);
         return Ok(());
     }
@@ -406,11 +384,9 @@ fn check(args: &Check) -> Result<()> {
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
     if let Some(first) = contradicted.first() {
-        errln!(
-            "warning: {} different answers in different rows, the first: {}",
-            counted(contradicted.len(), "problem has", "problems have"),
-            hapo_core::excerpt(first, 80)
-        );
+        let problems = counted(contradicted.len(), "problem has", "problems have");
+        let first = hapo_core::excerpt(first, 80);
+        errln!("warning: {problems} different answers in different rows, the first: {first}");
     }
     if let Some(it) = hapo_eval::unsuited(name, golds.iter().map(String::as_str)) {
         errln!("warning: {it}");
@@ -426,22 +402,18 @@ fn check(args: &Check) -> Result<()> {
         errln!("{}, none bad", counted(rows_in_all, "row", "rows"));
         return Ok(());
     }
-    Err(bad_input(
-        format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
-        "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
-    ))
+    let hint = "correct them, or write the others: hapo data check FILE --drop-bad -o OUT";
+    Err(bad_input(format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")), hint))
 }
 
 /// Says how the rows of a file were read where somebody may have meant it otherwise.
 fn tell_of(rows: &Rows<'_>, file: &Path) {
     warn_of_unread(&rows.unread.unread_solutions, file);
     let file = file.display();
-    if rows.e_notation > 0 {
-        let (one, several) = (
-            "answer in e-notation is read as a number",
-            "answers in e-notation are read as numbers",
-        );
-        errln!("{file}: {} (1e-5 is 0.00001)", counted(rows.e_notation, one, several));
+    if let n @ 1.. = rows.e_notation {
+        let one = "answer in e-notation is read as a number";
+        let answers = counted(n, one, "answers in e-notation are read as numbers");
+        errln!("{file}: {answers} (1e-5 is 0.00001)");
     }
     for (name, count) in &rows.unread.labels_left_out {
         let rows = counted(*count, "row", "rows");
@@ -476,16 +448,12 @@ struct Rule {
 
 impl Solutions {
     pub(super) fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
-        let mut rules = Vec::new();
-        if let Some(grader) = grader {
-            let others = if grader.reads_answers() { Extraction::ALL } else { &[] };
-            let others = others.iter().map(|it| it.1).filter(|it| *it != extraction);
-            let all = std::iter::once(extraction).chain(others);
-            let rule =
-                |it| Rule { extraction: it, grader: Extracting::new(grader, it), correct: 0 };
-            rules.extend(all.map(rule));
-        }
-        Self { rules, all: 0 }
+        let reads_answers = grader.is_some_and(Grader::reads_answers);
+        let others = if reads_answers { Extraction::ALL } else { &[] };
+        let others = others.iter().map(|it| it.1).filter(|it| *it != extraction);
+        let rule =
+            |it| Some(Rule { extraction: it, grader: Extracting::new(grader?, it), correct: 0 });
+        Self { rules: std::iter::once(extraction).chain(others).filter_map(rule).collect(), all: 0 }
     }
 
     pub(super) fn correct(&self) -> u64 {
@@ -493,10 +461,8 @@ impl Solutions {
     }
 
     pub(super) fn add(&mut self, row: &Row) -> Result<()> {
-        let (Row::Good(example), Some((asked, others))) = (row, self.rules.split_first_mut())
-        else {
-            return Ok(());
-        };
+        let Row::Good(example) = row else { return Ok(()) };
+        let Some((asked, others)) = self.rules.split_first_mut() else { return Ok(()) };
         if example.teachers.is_empty() {
             return Ok(());
         }
@@ -520,12 +486,9 @@ impl Solutions {
         if self.all == 0 {
             return;
         }
-        let (correct, rule) = (asked.correct, args.grader.extraction.name());
-        let all = counted(self.all, "solution", "solutions");
-        errln!(
-            "correct by grader `{}` with extraction `{rule}`: {correct} of {all}",
-            args.grader.name
-        );
+        let (grader, rule) = (&args.grader.name, args.grader.extraction.name());
+        let (correct, all) = (asked.correct, counted(self.all, "solution", "solutions"));
+        errln!("correct by grader `{grader}` with extraction `{rule}`: {correct} of {all}");
         // Of equal ones the first is the strictest.
         if let Some(best) = others.iter().rev().max_by_key(|it| it.correct)
             && best.correct > 0
@@ -601,23 +564,18 @@ fn convert(
     not_an_input(output, &files, "")?;
     let Converted { written, unread } = hapo_data::convert(file, reading, output, format, decide)?;
     warn_of_unread(&unread.unread_solutions, file);
-    if written.systems_left_out > 0 {
-        errln!(
-            "{} left out: this layout has no place for it",
-            counted(written.systems_left_out, "system text is", "system texts are")
-        );
+    if let n @ 1.. = written.systems_left_out {
+        let texts = counted(n, "system text is", "system texts are");
+        errln!("{texts} left out: this layout has no place for it");
     }
-    if written.teachers_left_out > 0 {
-        errln!(
-            "{} left out: this layout holds the first of a row",
-            counted(written.teachers_left_out, "solution is", "solutions are")
-        );
+    if let n @ 1.. = written.teachers_left_out {
+        let solutions = counted(n, "solution is", "solutions are");
+        errln!("{solutions} left out: this layout holds the first of a row");
     }
-    if written.without_source > 0 {
+    if let n @ 1.. = written.without_source {
+        let (rows, source) = (counted(n, "row names", "rows name"), hapo_data::VERL_SOURCE);
         errln!(
-            "note: {} no source; data_source is {} there, by which verl compares the last box",
-            counted(written.without_source, "row names", "rows name"),
-            hapo_data::VERL_SOURCE
+            "note: {rows} no source; data_source is {source} there, by which verl compares the last box"
         );
     }
     Ok(written)

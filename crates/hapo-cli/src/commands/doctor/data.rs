@@ -8,8 +8,7 @@ use hapo_data::{Example, Reading, Row};
 use hapo_train::plain_problem;
 use hapo_verify::{Extraction, Grader, TRAINING};
 
-use super::Diagnosis;
-use super::record::Record;
+use super::{Diagnosis, record::Record};
 use crate::commands::data::{Solutions, judge};
 
 const ROWS: usize = 200_000;

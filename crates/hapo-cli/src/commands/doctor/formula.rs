@@ -1,14 +1,12 @@
 //! `--formula`: the loss that the settings name, under lossproof's cases, by the framework in the user's environment.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use hapo_core::{Refusal, counted};
 use serde_json::Value;
 
-use super::Diagnosis;
 use super::record::{Record, rows};
-use super::settings::is_met;
+use super::{Diagnosis, settings::is_met};
 use crate::support::machine;
 
 pub(super) const FORMULAS: &str = include_str!("formula.tsv");
@@ -28,11 +26,10 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) -> Result<(), Refu
     command.args(named.iter().flat_map(|row| ["--case", row[3]]));
     let told = command.output().map_err(Refusal::io("start", Path::new(&python)))?;
     let Some(records) = hapo_run::read_json::<Value>(&file)? else {
-        let said = String::from_utf8_lossy(&told.stderr);
+        let (python, said) = (python.display(), String::from_utf8_lossy(&told.stderr));
+        let last = said.lines().next_back().unwrap_or("it said nothing");
         return Err(Refusal::machine(format!(
-            "lossproof gave no records of the adapter `{adapter}` in {}: {}",
-            python.display(),
-            said.lines().next_back().unwrap_or("it said nothing")
+            "lossproof gave no records of the adapter `{adapter}` in {python}: {last}"
         ))
         .hint("install lossproof beside the framework; HAPO_PYTHON names another Python"));
     };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{counted, excerpt};
-use hapo_run::Columns;
 use hapo_verify::{
     AnswerForm, CHOICE, EXACT, Extracting, Extraction, Gold, Grader, MATH, TRAINING, Verdict,
     find_answer,
@@ -44,8 +43,7 @@ pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
         }
         cut_golds(&graded, found);
     } else if !answers.is_empty() {
-        let text = "grading again: no gold answers that are mathematics beside the completions (--data names their file)";
-        found.skip(text);
+        found.skip("grading again: no gold answers that are mathematics beside the completions (--data names their file)");
     }
     if record.framework != Framework::Hapo {
         count(&mut record.columns, &answers, &graded);
@@ -111,10 +109,9 @@ fn disagreements(graded: &[Graded<'_>], found: &mut Diagnosis) {
     ];
     let before = found.findings.len();
     for (name, which, what) in said {
-        let all = both + which.len();
-        if which.len() >= FEWEST && which.len() as f64 >= SHARE * all as f64 {
+        let (n, all) = (which.len(), both + which.len());
+        if n >= FEWEST && n as f64 >= SHARE * all as f64 {
             let examples: Vec<String> = which.iter().take(3).map(|it| example(it)).collect();
-            let n = which.len();
             let text = format!("{n} of {all} {what}, such as {}.", examples.join("; "));
             found.at.clone_from(&which[0].answer.place);
             found.add(name, text);
@@ -157,7 +154,7 @@ fn cut_golds(graded: &[Graded<'_>], found: &mut Diagnosis) {
 }
 
 /// Adds the counts that a run of ours logs, of the steps whose completions were kept.
-fn count(columns: &mut Columns, answers: &[Answer], graded: &[Graded<'_>]) {
+fn count(columns: &mut hapo_run::Columns, answers: &[Answer], graded: &[Graded<'_>]) {
     let mut counts: BTreeMap<&str, BTreeMap<u64, f64>> = BTreeMap::new();
     let mut count = |name, step, is_one| {
         *counts.entry(name).or_default().entry(step).or_default() += f64::from(u8::from(is_one));

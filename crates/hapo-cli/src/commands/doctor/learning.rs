@@ -134,10 +134,8 @@ fn no_number(columns: &Columns) -> Option<String> {
         let values = columns.get(name)?;
         let last = values.iter().rposition(|it| it.is_finite()).map_or(0, |it| it + 1);
         // The last look or two have none.
-        let is_lost = values.len() >= last + 3;
-        is_lost.then(|| {
-            format!("The {words} is no number (NaN) from step {} on.", columns.steps()[last])
-        })
+        let step = (values.len() >= last + 3).then(|| columns.steps()[last])?;
+        Some(format!("The {words} is no number (NaN) from step {step} on."))
     })
 }
 
@@ -162,8 +160,7 @@ fn collapse(record: &Record, found: &mut Diagnosis) {
     }
     let said = if signs.is_empty() { "nothing broke yet".to_owned() } else { signs.join("; ") };
     if rate > HIGH_RATE {
-        let what = format!("{key} = {rate}, where 1e-6 to 1e-4 is usual: {said}.");
-        found.add("high-rate", what);
+        found.add("high-rate", format!("{key} = {rate}, where 1e-6 to 1e-4 is usual: {said}."));
     } else if signs.is_empty() {
         let end = rates.last().copied().unwrap_or(rate);
         found.held.push(format!("reward, entropy, KL, gradients and lengths stay in bounds; {key} {rate}, {end} at the end"));

@@ -22,7 +22,6 @@ use anyhow::Result;
 use hapo_core::{Refusal, counted};
 use serde::Serialize;
 
-use crate::failure::bad_input;
 use record::{Framework, Record, rows};
 
 /// Find what is wrong with a run, a reward function or a data set.
@@ -125,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&found, args.json)?;
     match found.findings.len() {
         0 => Ok(()),
-        count => Err(bad_input(
+        count => Err(crate::failure::bad_input(
             format!("{subject}: {}", counted(count, "finding", "findings")),
             "begin with the first: it may explain the others",
         )),

@@ -12,10 +12,7 @@ use super::{trl, verl};
 const DEPTH: usize = 4;
 const ENTRIES: usize = 20_000;
 
-/// Reads a folder or a log.
-///
-/// # Errors
-/// Nothing in it is known.
+/// Reads a folder or a log; an error where nothing in it is known.
 pub(super) fn read(path: &Path) -> Result<Record, Refusal> {
     let Some(found) = found_at(path)? else {
         return Err(Refusal::machine(format!("{}: no such file or folder", path.display())));
@@ -32,10 +29,8 @@ pub(super) fn read(path: &Path) -> Result<Record, Refusal> {
     walk(path, DEPTH, &mut files, &mut open);
     files.sort();
     let Some(mut record) = trl::folder(path, &files).or_else(|| verl::folder(path, &files)) else {
-        return Err(Refusal::machine(format!(
-            "{} holds no run: expected recipe.toml of hapo, trainer_state.json of TRL, or the JSON lines of verl's trainer.logger=[file]",
-            path.display()
-        )));
+        let expected = "expected recipe.toml of hapo, trainer_state.json of TRL, or the JSON lines of verl's trainer.logger=[file]";
+        return Err(Refusal::machine(format!("{} holds no run: {expected}", path.display())));
     };
     record.open.append(&mut open);
     Ok(record)

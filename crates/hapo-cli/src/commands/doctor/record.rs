@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
 use hapo_run::Columns;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Framework {
     #[default]

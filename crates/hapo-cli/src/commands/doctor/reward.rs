@@ -6,7 +6,6 @@ use anyhow::Result;
 use hapo_core::{Refusal, excerpt};
 use hapo_net::reward::{OnFailure, OwnReward, RewardSettings, is_own};
 use hapo_verify::{Gold, Problem, Reason, Verdict};
-
 use serde_json::{Map, Value};
 
 use super::Diagnosis;
@@ -155,7 +154,7 @@ fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Re
         *half = reward.resident_bytes().unwrap_or_default();
     }
     let (grown, said) = (held[1].saturating_sub(held[0]), (HALF * LONG) as u64);
-    let what = format!("memory grew by {grown} MB", grown = grown / 1_000_000);
+    let what = format!("memory grew by {} MB", grown / 1_000_000);
     let asked = format!("{HALF} answers of 8 kB, after {HALF} others");
     if grown > said / 2 {
         found.add("reward-grows", format!("Its {what} in {asked}: it keeps what it is given."));
@@ -166,14 +165,12 @@ fn look_at_memory(asked: &Asked, pairs: Vec<&Pair>, found: &mut Diagnosis) -> Re
 }
 
 fn judge(pairs: &[Pair], paid: &[Paid], found: &mut Diagnosis) {
-    let of = |paid: &[Paid]| paid.iter().filter_map(|it| it.as_ref().err()).count();
     let shown = |it: &Pair| format!("`{}` for {}", excerpt(&it.completion, 60), it.gold);
     if let Some((pair, Err(why))) = pairs.iter().zip(paid).find(|it| it.1.is_err()) {
-        let (n, all, why) = (of(paid), paid.len(), excerpt(why, 200));
-        found.add(
-            "reward-fails",
-            format!("No reward for {n} of {all} answers: {}: {why}.", shown(pair)),
-        );
+        let n = paid.iter().filter(|it| it.is_err()).count();
+        let (all, first, why) = (paid.len(), shown(pair), excerpt(why, 200));
+        let what = format!("No reward for {n} of {all} answers: {first}: {why}.");
+        found.add("reward-fails", what);
     }
     let known = pairs.iter().zip(paid).filter_map(|(pair, it)| Some((pair, *it.as_ref().ok()?)));
     let known: Vec<(&Pair, f64)> = known.collect();
@@ -183,8 +180,7 @@ fn judge(pairs: &[Pair], paid: &[Paid], found: &mut Diagnosis) {
     let (low, high) = range(known.iter().map(|it| it.1));
     if low >= high {
         let what = format!("It pays {low} for every answer, right or wrong.");
-        found.add("nothing-learned", what);
-        return;
+        return found.add("nothing-learned", what);
     }
     for (name, right) in [("right-unpaid", true), ("wrong-paid", false)] {
         let is_bad =

@@ -28,8 +28,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
 
 /// A setting, or the largest of a logged number.
 fn value(record: &Record, key: &str) -> Option<String> {
-    let logged =
-        || record.columns.finite(key).into_iter().reduce(f64::max).map(|it| it.to_string());
+    let logged = || Some(record.columns.finite(key).into_iter().reduce(f64::max)?.to_string());
     record.setting(key).map(str::to_owned).or_else(logged)
 }
 
@@ -51,7 +50,7 @@ fn holds(record: &Record, condition: &str) -> bool {
         ("<", Ok(value), Ok(wanted)) => value < wanted,
         (">", Ok(value), Ok(wanted)) => value > wanted,
         ("=" | "!=", Ok(value), Ok(wanted)) => {
-            (value.total_cmp(&wanted).is_eq()) == (relation == "=")
+            value.total_cmp(&wanted).is_eq() == (relation == "=")
         }
         ("=" | "!=", ..) => (value == wanted) == (relation == "="),
         _ => false,
@@ -67,13 +66,12 @@ fn gap(record: &Record, found: &mut Diagnosis) {
     let finite = values.iter().copied().filter(|it| it.is_finite());
     let (worst, steps) = (finite.clone().fold(0.0, f64::max), finite.count());
     let above = values.iter().filter(|it| **it > most).count();
-    match values.iter().position(|it| *it > most).filter(|_| 2 * above > steps) {
-        Some(at) => {
-            let since = record.columns.steps()[at];
-            found.add("sampler-gap", format!("Sampler and trainer give the same tokens probabilities up to {worst:.3} apart on average, since step {since:.0}."));
-        }
-        None => found.held.push(format!(
+    if let Some(at) = values.iter().position(|it| *it > most).filter(|_| 2 * above > steps) {
+        let since = record.columns.steps()[at];
+        found.add("sampler-gap", format!("Sampler and trainer give the same tokens probabilities up to {worst:.3} apart on average, since step {since:.0}."));
+    } else {
+        found.held.push(format!(
             "sampler and trainer agree: {worst:.1e} apart on average in the worst step"
-        )),
+        ));
     }
 }

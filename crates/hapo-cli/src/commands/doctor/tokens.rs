@@ -1,7 +1,5 @@
 //! Pad and end tokens, and the template: by the files beside the weights.
 
-use hapo_core::if_there;
-use hapo_run::read_json;
 use serde_json::Value;
 
 use super::Diagnosis;
@@ -9,17 +7,17 @@ use super::record::{Framework, Record};
 
 pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     let Some(folder) = &record.model else {
-        return found
-            .skip("tokens and template: no tokenizer beside the run (--model names its folder)");
+        let what = "tokens and template: no tokenizer beside the run (--model names its folder)";
+        return found.skip(what);
     };
     let mut read = |name: &str| {
-        let read = read_json::<Value>(&folder.join(name));
+        let read = hapo_run::read_json::<Value>(&folder.join(name));
         found.take(read).flatten().unwrap_or_default()
     };
     let (config, tokenizer) = (read("tokenizer_config.json"), read("tokenizer.json"));
     let ends = &read("generation_config.json")["eos_token_id"];
     let file = folder.join("chat_template.jinja");
-    let file = found.take(if_there(&file, std::fs::read_to_string(&file))).flatten();
+    let file = found.take(hapo_core::if_there(&file, std::fs::read_to_string(&file))).flatten();
     let text = |name: &str| {
         let token = &config[name];
         token.as_str().or(token["content"].as_str()).unwrap_or_default().to_owned()
@@ -33,8 +31,8 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     } else if pad == end {
         found.add("wrong-pad", format!("The pad token is the end token, `{end}`."));
     } else if !added.is_empty() && !is_special(&pad) {
-        found
-            .add("wrong-pad", format!("The pad token `{pad}` is no special token: texts hold it."));
+        let what = format!("The pad token `{pad}` is no special token: texts hold it.");
+        found.add("wrong-pad", what);
     }
     let template = file.unwrap_or_else(|| text("chat_template"));
     if record.plain_prompts && !template.is_empty() {
@@ -57,20 +55,17 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         }
     }
     let is_listed = |id: &Value| ends == id || ends.as_array().is_some_and(|it| it.contains(id));
-    let written = added.iter().filter(|it| it["special"] == true);
-    let written =
-        written.filter(|it| it["content"].as_str().is_some_and(|it| template.contains(it)));
+    let is_written = |it: &&Value| it["content"].as_str().is_some_and(|it| template.contains(it));
+    let written = added.iter().filter(|it| it["special"] == true).filter(is_written);
     let written: Vec<&Value> = written.collect();
     // A template may name its tokens by variables.
     if !template.is_empty() && !added.is_empty() && !template.contains("_token") {
         if written.is_empty() {
-            found.add(
-                "no-template",
-                "The chat template holds no special token: nothing ends a turn.",
-            );
+            let what = "The chat template holds no special token: nothing ends a turn.";
+            found.add("no-template", what);
         } else if !written.iter().any(|it| it["content"] == *end || is_listed(&it["id"])) {
-            found
-                .add("end-token", format!("The chat template never writes the end token `{end}`."));
+            let what = format!("The chat template never writes the end token `{end}`.");
+            found.add("end-token", what);
         }
     }
     if found.findings.len() == before {

@@ -1,8 +1,7 @@
 //! A run of TRL: `trainer_state.json`, `completions/*.parquet` and `training_args.bin`, as TRL 1.16 writes them.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use hapo_core::Refusal;
 use serde_json::{Map, Value};

@@ -59,11 +59,9 @@ pub(super) fn folder(path: &Path, files: &[PathBuf]) -> Option<Record> {
         record.answers.extend(rows);
     }
     record.held_out = held_out.first().map(|it| read_dump(it, &mut record)).unwrap_or_default();
-    let [model, data, eval_data] =
-        ["model.path", "data.train", "eval.data"].map(|key| beside(&mut record, key));
-    record.model = model;
-    record.data.extend(data);
-    record.eval_data.extend(eval_data);
+    record.model = beside(&mut record, "model.path");
+    record.data = Vec::from_iter(beside(&mut record, "data.train"));
+    record.eval_data = Vec::from_iter(beside(&mut record, "eval.data"));
     Some(record)
 }
 

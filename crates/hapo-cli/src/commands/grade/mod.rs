@@ -2,11 +2,9 @@
 
 mod summary;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::{borrow::Cow, collections::BTreeMap, sync::mpsc};
 
 use anyhow::Result;
 use hapo_core::{Refusal, counted, printable};
@@ -85,14 +83,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         outln!("{}", it.text());
     }
-    let (malformed, rows) = (it.malformed, it.rows);
-    let unread = format!("{malformed} of {} could not be read", counted(rows, "row", "rows"));
+    let (malformed, rows) = (it.malformed, counted(it.rows, "row", "rows"));
+    let unread = format!("{malformed} of {rows} could not be read");
     match ungraded {
         None => Ok(()),
-        Some(Ungraded::Failed) => Err(bad_input(
-            format!("without a verdict: {malformed} of {}", counted(rows, "row", "rows")),
-            "docs/guides/own-reward.md has a program to begin with",
-        )),
+        Some(Ungraded::Failed) => {
+            let hint = "docs/guides/own-reward.md has a program to begin with";
+            Err(bad_input(format!("without a verdict: {malformed} of {rows}"), hint))
+        }
         Some(Ungraded::OtherFields(hint)) => Err(bad_input(unread, hint)),
         Some(Ungraded::Unread) => Err(bad_input(unread, args.expected())),
     }
@@ -192,8 +190,7 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
-            let found = hapo_eval::unsuited(&self.args.grader.name, golds);
-            if let Some(it) = found {
+            if let Some(it) = hapo_eval::unsuited(&self.args.grader.name, golds) {
                 errln!("warning: {it}");
             }
         }
@@ -256,19 +253,15 @@ impl Output<'_> {
             let each = all.iter().flat_map(|(golds, pred)| golds.iter().map(|it| (&**it, *pred)));
             let mut each = grade_batch(&self.grader, &each.collect::<Vec<_>>()).into_iter();
             // Any gold answer counts; without a match, the first says why.
-            return all
-                .iter()
-                .map(|(golds, _)| {
-                    let mut of_row: Vec<Judgement> = each.by_ref().take(golds.len()).collect();
-                    let correct = of_row.iter().position(|it| it.verdict.is_correct());
-                    of_row.swap_remove(correct.unwrap_or(0))
-                })
-                .collect();
+            let of_row = |(golds, _): &(Vec<String>, &str)| {
+                let mut of_row: Vec<Judgement> = each.by_ref().take(golds.len()).collect();
+                let correct = of_row.iter().position(|it| it.verdict.is_correct());
+                of_row.swap_remove(correct.unwrap_or(0))
+            };
+            return all.iter().map(of_row).collect();
         }
-        let pairs = rows
-            .iter()
-            .zip(read)
-            .filter_map(|(row, pair)| Some((row.as_ref().ok()?, pair.as_ref().ok()?)));
+        let pairs = rows.iter().zip(read);
+        let pairs = pairs.filter_map(|(row, pair)| Some((row.as_ref().ok()?, pair.as_ref().ok()?)));
         let judge = |(row, (gold, pred)): &(&Map<String, Value>, &Pair<'_>)| {
             let text = |key: &str| row.get(key).and_then(Value::as_str);
             let json = serde_json::to_string(row).expect("it was read as JSON");
@@ -294,8 +287,7 @@ impl Output<'_> {
             n if n == MOST_NAMED + 1 => errln!("… and more rows without a verdict"),
             _ => {}
         }
-        let fields = json!({ "verdict": null, "reason": reason, "extracted": null, "gold_parsed": null,
-            "answer_parsed": null });
+        let fields = json!({ "verdict": null, "reason": reason, "extracted": null, "gold_parsed": null, "answer_parsed": null });
         self.write(row, fields)
     }
 

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use hapo_core::{counted, printable};
-use hapo_verify::Judgement;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,13 +46,11 @@ struct Disagreement {
 
 impl Summary {
     /// Counts the verdict on the last row.
-    pub(super) fn add(&mut self, gold: &str, label: Option<bool>, it: &Judgement) {
+    pub(super) fn add(&mut self, gold: &str, label: Option<bool>, it: &hapo_verify::Judgement) {
         let verdict = it.verdict.name();
         let kind = VERDICTS.iter().position(|name| *name == verdict).expect("one of three");
         *[&mut self.correct, &mut self.wrong, &mut self.unparsable][kind] += 1;
-        let Some(label) = label else {
-            return;
-        };
+        let Some(label) = label else { return };
         let labels = self.labels.get_or_insert_default();
         let row = if label { &mut labels.labelled_true } else { &mut labels.labelled_false };
         row[kind] += 1;
@@ -74,9 +71,9 @@ impl Summary {
 
     pub(super) fn text(&self) -> String {
         let Summary { rows, correct, wrong, unparsable, malformed, labels } = self;
+        let rows = counted(*rows, "row", "rows");
         let mut text = format!(
-            "{}: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n",
-            counted(*rows, "row", "rows")
+            "{rows}: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n"
         );
         if let Some(labels) = labels {
             labels.write(&mut text).expect("a string takes all");
@@ -94,12 +91,8 @@ impl Labels {
             writeln!(out, "{name:<12}{:>9}{:>9}{:>12}", row[0], row[1], row[2])?;
         }
         let n_differing = yes[1] + yes[2] + no[0];
-        writeln!(
-            out,
-            "agreement {:.2} %, {} disagree",
-            100.0 * self.agreement,
-            counted(n_differing, "row", "rows")
-        )?;
+        let (share, rows) = (100.0 * self.agreement, counted(n_differing, "row", "rows"));
+        writeln!(out, "agreement {share:.2} %, {rows} disagree")?;
         for it in self.disagreements.iter().take(MOST_SHOWN) {
             let (gold, answer) = (printable(&it.gold), printable(&it.answer));
             let Disagreement { row, label, verdict, reason, .. } = it;

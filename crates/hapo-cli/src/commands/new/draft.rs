@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use hapo_core::{Method, counted};
-use hapo_kernels::Compute;
 use hapo_run::duration;
 use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::recipe::EvalSection;
@@ -67,7 +66,7 @@ impl Found<'_> {
         }
         let epoch = chosen.steps_per_epoch;
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
-        if let Some(rates) = self.rates.filter(|it| it.faster() == Compute::Bf16) {
+        if let Some(rates) = self.rates.filter(|it| it.faster() == hapo_kernels::Compute::Bf16) {
             toml.put("compute", quoted("bf16"), &rates.to_string());
         }
         toml.head("model", "");
@@ -187,33 +186,24 @@ impl Found<'_> {
             1 => " (1 row repeats another)".to_owned(),
             copies => format!(" ({copies} rows repeat another)"),
         };
-        errln!(
-            "{data}: {}, {}{repeated}, {} with a solution; {}",
-            counted(summary.rows, "row", "rows"),
-            counted(summary.distinct_prompts, "problem", "problems"),
-            counted(summary.with_teacher, "row", "rows"),
-            self.said(planned, chosen)
-        );
+        let problems = counted(summary.distinct_prompts, "problem", "problems");
+        let [rows, solved] =
+            [summary.rows, summary.with_teacher].map(|it| counted(it, "row", "rows"));
+        let said = self.said(planned, chosen);
+        errln!("{data}: {rows}, {problems}{repeated}, {solved} with a solution; {said}");
         if let Some(it) = &chosen.seen {
             errln!("template {}: {}", chosen.template.name, chosen.template.why);
-            for line in it.lines() {
-                errln!("{line}");
-            }
+            it.lines().iter().for_each(|line| errln!("{line}"));
         }
         if chosen.template.unknown > 0 {
-            errln!(
-                "warning: {} characters that the tokenizer does not know",
-                counted(
-                    chosen.template.unknown,
-                    "text of the data holds",
-                    "texts of the data hold"
-                )
-            );
+            let several = "texts of the data hold";
+            let texts = counted(chosen.template.unknown, "text of the data holds", several);
+            errln!("warning: {texts} characters that the tokenizer does not know");
         }
         for (name, rows) in &summary.unread.unread_solutions {
+            let rows = counted(*rows, "row", "rows");
             errln!(
-                "warning: `{name}` looks like solutions ({}) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
-                counted(*rows, "row", "rows")
+                "warning: `{name}` looks like solutions ({rows}) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
             );
         }
         for it in chosen.warnings.iter().filter(|it| !it.contains("looks like solutions")) {
@@ -232,12 +222,9 @@ impl Found<'_> {
 
     pub(super) fn said(&self, planned: &Estimate, chosen: &Chosen) -> String {
         let more = if planned.fits { "" } else { ", which is more than there is" };
-        format!(
-            "{:.1} GB of memory{more}; a step takes about {}, {}",
-            planned.total_bytes as f64 / 1e9,
-            duration(step_seconds(planned, chosen)),
-            self.length(planned, chosen)
-        )
+        let (gigabytes, length) = (planned.total_bytes as f64 / 1e9, self.length(planned, chosen));
+        let step = duration(step_seconds(planned, chosen));
+        format!("{gigabytes:.1} GB of memory{more}; a step takes about {step}, {length}")
     }
 
     /// The steps of the run, of the last stage where there are several, and their time, evaluations included.

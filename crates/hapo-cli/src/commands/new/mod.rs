@@ -12,9 +12,7 @@ use hapo_core::{
     Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted, found_at,
 };
 use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount, summarise};
-use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
-use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate};
 use hapo_train::recipe::AUTO;
 use hapo_train::{Overrides, Preflight, Run, RunPlan};
@@ -23,14 +21,11 @@ use hapo_verify::Extraction;
 use self::draft::{pace, step_seconds};
 use self::rates::{Rate, rate};
 use self::rule::Rule;
-use crate::commands::train;
-use crate::failure::bad_input;
-use crate::progress::CountProgress;
 use crate::support::arguments::{
     ColumnsArg, GRADERS, TEMPLATES, method_names, not_an_input, number, one_of,
 };
-use crate::support::hub;
 use crate::support::machine::{self, ProductRates};
+use crate::{commands::train, failure::bad_input, progress::CountProgress, support::hub};
 
 /// Write a commented recipe: the grader by the file's solutions, lengths, a learning rate, the template by eight prompts.
 #[derive(clap::Args)]
@@ -92,10 +87,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     inputs.extend(args.test.as_deref());
     not_an_input(&args.output, &inputs, "toml")?;
     if found_at(&args.output)?.is_some() && !args.force {
-        return Err(bad_input(
-            format!("{} exists", args.output.display()),
-            "name another with -o, or replace it with --force",
-        ));
+        let problem = format!("{} exists", args.output.display());
+        return Err(bad_input(problem, "name another with -o, or replace it with --force"));
     }
     let found = Found::look(args, threads)?;
     errln!("{}", found.rule.said);
@@ -108,10 +101,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     found.tell(&chosen, &planned);
     let file = args.output.display();
-    let length = match args.hours {
-        Some(_) => format!(": {}", found.length(&planned, &chosen)),
-        None => String::new(),
-    };
+    let length = args.hours.map(|_| format!(": {}", found.length(&planned, &chosen)));
+    let length = length.unwrap_or_default();
     outln!("{file} is written{length}; next:\n  hapo plan {file}\n  hapo train {file}");
     Ok(())
 }
@@ -261,7 +252,7 @@ impl<'a> Found<'a> {
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
         let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
-        let compute = rates.map_or(Compute::F32, ProductRates::faster);
+        let compute = rates.map_or(hapo_kernels::Compute::F32, ProductRates::faster);
         let device = machine::device_spec(threads, compute, &config)?;
         Ok(Self {
             args,
@@ -308,11 +299,9 @@ impl<'a> Found<'a> {
         let prompt = self.prompt_tokens(template, wanted);
         let room = self.config.max_positions.saturating_sub(prompt).min(4096);
         if room < 8 {
+            let most = self.config.max_positions;
             return Err(bad_input(
-                format!(
-                    "the model holds {} tokens, and the longest prompt takes {prompt}",
-                    self.config.max_positions
-                ),
+                format!("the model holds {most} tokens, and the longest prompt takes {prompt}"),
                 "leave out long problems, or take a model of more positions",
             ));
         }
@@ -360,11 +349,10 @@ impl<'a> Found<'a> {
         }
         if recipe.method().samples() {
             let length = counted(chosen.response as u64, "token", "tokens");
-            let seconds = duration(seconds * FEW as f64 / GROUP_SIZE as f64);
+            let seconds = hapo_run::duration(seconds * FEW as f64 / GROUP_SIZE as f64);
+            let (all, name) = (PROMPTS * FEW, &chosen.template.name);
             errln!(
-                "sampling {} answers of at most {length} with template {}: about {seconds}",
-                PROMPTS * FEW,
-                chosen.template.name
+                "sampling {all} answers of at most {length} with template {name}: about {seconds}"
             );
         }
         let mut run = Run::new(&plan, self.threads)?;
@@ -449,48 +437,40 @@ fn refuse_bad_rows(args: &Args, summary: &FileSummary) -> Result<()> {
         let first = summary.first_bad_row.as_deref().unwrap_or("it has no rows");
         let (bad, rows) = (summary.bad_rows, summary.rows);
         let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
-        return Err(bad_input(
-            format!("{at}{first}; {} of {rows}", counted(bad, "bad row", "bad rows")),
-            if bad == rows {
-                "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
-            } else {
-                "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
-            },
-        ));
+        let hint = if bad == rows {
+            "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
+        } else {
+            "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
+        };
+        let bad = counted(bad, "bad row", "bad rows");
+        return Err(bad_input(format!("{at}{first}; {bad} of {rows}"), hint));
     }
-    if let Some(refusal) = summary.unread.not_whole(&args.data.display().to_string()) {
+    if let Some(refusal) = summary.unread.not_whole(&file) {
         return Err(refusal.into());
     }
     if summary.without_gold == summary.rows {
-        return Err(bad_input(
-            format!("{}: no row has an answer", args.data.display()),
-            "name its column: --columns problem=NAME,answer=NAME",
-        ));
+        let problem = format!("{file}: no row has an answer");
+        return Err(bad_input(problem, "name its column: --columns problem=NAME,answer=NAME"));
     }
     Ok(())
 }
 
 /// Refuses a method of which the data or the command line lack a part.
 fn refuse_missing(args: &Args, method: &Method, summary: &FileSummary, rule: &Rule) -> Result<()> {
-    let (name, needs) = (method.name, method.needs());
+    let (name, needs, data) = (method.name, method.needs(), args.data.display());
     let traces = needs.traces > 0 && method.plan.gate != Gate::Never;
     let reads_solutions = !needs.samples() || needs.prefixes || needs.hints || traces;
     if reads_solutions && summary.with_teacher == 0 {
         return Err(bad_input(
-            format!(
-                "`{name}` learns from solutions, and no row of {} has one",
-                args.data.display()
-            ),
+            format!("`{name}` learns from solutions, and no row of {data} has one"),
             "name their column with --columns problem=…,answer=…,teacher=NAME, or choose another --method",
         ));
     }
     if let (true, 0, Some(first)) = (reads_solutions, rule.correct, &rule.first_wrong) {
-        let tried = counted(rule.tried as u64, "solution", "solutions");
+        let (tried, said) = (counted(rule.tried as u64, "solution", "solutions"), &rule.said);
         return Err(bad_input(
             format!(
-                "{}: `{name}` learns from solutions, and by no grader any of {tried} counts ({}); the first, {first}",
-                args.data.display(),
-                rule.said
+                "{data}: `{name}` learns from solutions, and by no grader any of {tried} counts ({said}); the first, {first}"
             ),
             "let solutions end in the answer, judge by your own --grader python:FILE.py:FUNCTION, or leave them out with --method grpo",
         ));

@@ -1,7 +1,5 @@
 //! Learning rates, by measurement where there is one: docs/guides/lora.md has the same table with its sources.
 
-use hapo_model::Config;
-
 pub(super) struct Rate {
     /// Parameters below which it holds, of models of that size.
     below: f64,
@@ -26,7 +24,7 @@ const RATES: [Rate; 6] = [
     Rate { below: f64::INFINITY, lora: true, lr: "5e-5", imitation: "5e-5", after: "5e-5", steps: 200, evidence: "ten times that of all weights, not tuned" },
 ];
 
-pub(super) fn rate(config: &Config, lora: bool) -> &'static Rate {
+pub(super) fn rate(config: &hapo_model::Config, lora: bool) -> &'static Rate {
     let layers = 12.0 * (config.layers * config.hidden * config.hidden) as f64;
     let fits = |it: &&Rate| it.lora == lora && layers < it.below;
     RATES.iter().find(fits).expect("the last rows take any size")

@@ -1,15 +1,13 @@
 //! What counts as correct: the graders there are, tried on the file's own solutions.
 
 use anyhow::Result;
-use hapo_core::excerpt;
 use hapo_data::{Dataset, Example};
 use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of};
 use hapo_net::reward::{OwnReward, RewardSettings, is_own};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
 
 use super::Args;
-use crate::failure::bad_input;
-use crate::support::arguments::named_grader;
+use crate::{failure::bad_input, support::arguments::named_grader};
 
 /// Solutions that are tried, of a custom reward's as many as it judges in seconds.
 const MOST: usize = 2000;
@@ -34,8 +32,8 @@ impl Rule {
         let kind = kind_of(examples);
         let own = args.grader.as_deref().filter(|it| is_own(it));
         let most = if own.is_some() { MOST_OF_OWN } else { MOST };
-        let solved: Vec<&Example> =
-            examples.iter().filter(|it| !it.teachers.is_empty()).take(most).collect();
+        let solved = examples.iter().filter(|it| !it.teachers.is_empty());
+        let solved: Vec<&Example> = solved.take(most).collect();
         let mut all = Vec::new();
         for (name, extraction) in candidates(args, kind) {
             all.push(tried(name, extraction, &solved, kind)?);
@@ -49,18 +47,15 @@ impl Rule {
         let mut rule = all.swap_remove(best.expect("there is a candidate"));
         let counts = format!("{}: {} of {} solutions count", rule.name(), rule.correct, rule.tried);
         let others = all.iter().map(|it| format!("{} {}", it.name(), it.correct));
-        let others: Vec<String> = others.collect();
-        rule.said = match (solved.is_empty(), kind) {
-            (true, _) if own.is_some() => {
-                format!("{}: no row has a solution to try it on", rule.name())
-            }
-            (true, kind) => format!(
-                "assumed, as no row has a solution to try: {}{}; --grader and --extraction name others",
-                rule.name(),
-                kind.map_or_else(String::new, |it| format!("; most answers are {it}"))
+        let (others, name): (Vec<String>, String) = (others.collect(), rule.name());
+        let most = kind.map_or_else(String::new, |it| format!("; most answers are {it}"));
+        rule.said = match solved.is_empty() {
+            true if own.is_some() => format!("{name}: no row has a solution to try it on"),
+            true => format!(
+                "assumed, as no row has a solution to try: {name}{most}; --grader and --extraction name others"
             ),
-            _ if others.is_empty() => counts,
-            _ => format!("{counts}; by {}", others.join(", by ")),
+            false if others.is_empty() => counts,
+            false => format!("{counts}; by {}", others.join(", by ")),
         };
         Ok(rule)
     }
@@ -143,31 +138,24 @@ fn tried(
         reward.log().keep_in(std::io::stderr());
         own = Some(reward);
     }
-    let grader: &dyn Grader = match &own {
-        Some(it) => it,
-        None => named_grader(name)?,
-    };
+    let grader: &dyn Grader = if let Some(it) = &own { it } else { named_grader(name)? };
     let judged = in_order(grader.workers(), solved, |example| {
         let grader = Extracting::new(grader, extraction);
         let judgement = match gold_of(&grader, example) {
             Ok(gold) => gold.judge(&example.teachers[0]),
             Err(why) => return Ok(Some(format!("the gold answer: {why}"))),
         };
-        match judgement.failure() {
-            Some(problem) => Err(bad_input(
-                format!("--grader {name}: the reward failed: {problem}"),
-                "what it printed is above",
-            )),
-            None if judgement.verdict.is_correct() => Ok(None),
-            None => Ok(Some(match judgement.reward {
-                Some(reward) => format!("its reward is {reward}"),
-                None => judgement.reason.to_string(),
-            })),
+        if let Some(problem) = judgement.failure() {
+            let problem = format!("--grader {name}: the reward failed: {problem}");
+            return Err(bad_input(problem, "what it printed is above"));
         }
+        let reward = judgement.reward.map(|it| format!("its reward is {it}"));
+        let why = || reward.unwrap_or_else(|| judgement.reason.to_string());
+        Ok((!judgement.verdict.is_correct()).then(why))
     })?;
     let wrong = judged.iter().zip(solved).find_map(|(why, example)| {
         let Example { id, row, teachers, .. } = example;
-        let solution = excerpt(&teachers[0], 60);
+        let solution = hapo_core::excerpt(&teachers[0], 60);
         Some(format!("row {row}, id {id}: `{solution}`: {}", why.as_ref()?))
     });
     Ok(Rule {

@@ -10,9 +10,7 @@ use hapo_net::hub::{Hub, PushSettings, RepoId, Upload, parse_name};
 use hapo_run::{RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
-use crate::commands::train_summary::Summary;
-use crate::failure::bad_input;
-use crate::support::hub::DownloadProgress;
+use crate::{commands::train_summary::Summary, failure::bad_input, support::hub::DownloadProgress};
 use readme::{ModelReadme, OfRun};
 
 /// Push a run's checkpoint, or any model folder, to the Hugging Face hub, with a model card.
@@ -46,10 +44,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(repo) = hapo_net::hub::repo(&args.repo) else {
-        return Err(bad_input(
-            format!("{}: no name of the hub", args.repo),
-            "repositories are named org/name or org/name@revision",
-        ));
+        let problem = format!("{}: no name of the hub", args.repo);
+        return Err(bad_input(problem, "repositories are named org/name or org/name@revision"));
     };
     let source = Source::find(&args.source, &args.checkpoint)?;
     // What is made for the push.

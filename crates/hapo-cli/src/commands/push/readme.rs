@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::commands::train_summary::Summary;
-
 #[derive(Default)]
 pub(super) struct ModelReadme<'a> {
     /// `org/name`.
@@ -18,7 +16,7 @@ pub(super) struct OfRun {
     pub(super) method: Option<String>,
     pub(super) step: u64,
     /// Numbers up to that step.
-    pub(super) summary: Option<Summary>,
+    pub(super) summary: Option<crate::commands::train_summary::Summary>,
     pub(super) figure: Option<&'static str>,
 }
 
