@@ -61,6 +61,27 @@ fn uncompared_words<'a>(by: &str, answer: &'a str) -> Option<Vec<&'a str>> {
     gold.judge(&other).verdict.is_correct().then_some(words)
 }
 
+/// True for a text that the grader cannot read or takes for a product of letters, so that the letters of its words in
+/// any order are as right: `du -sh /srv/www`, `H2SO4`, `XIV`.
+pub fn is_read_as_letters(by: &str, answer: &str) -> bool {
+    let letters: Vec<char> = answer.trim().chars().collect();
+    let runs: Vec<&[char]> =
+        letters.chunk_by(|a, b| a.is_alphabetic() == b.is_alphabetic()).collect();
+    let has_word = runs.iter().any(|it| it[0].is_alphabetic() && it.len() >= 3);
+    let is_symbol = letters.iter().all(|it| it.is_alphanumeric())
+        && letters.iter().filter(|it| it.is_uppercase()).count() >= 2;
+    if answer.contains('\\') || !(has_word || is_symbol) || uncompared_words(by, answer).is_some() {
+        return false;
+    }
+    let turned = |it: &&[char]| -> String {
+        if it[0].is_alphabetic() { it.iter().rev().collect() } else { it.iter().collect() }
+    };
+    let turned: String = runs.iter().map(turned).collect();
+    let gold = grader(by).map(|it| Gold::new(it, answer));
+    let is_right = |it: Gold| it.judge(&format!("\\boxed{{{turned}}}")).verdict.is_correct();
+    gold.is_ok_and(|it| it.map_or(true, |it| turned != answer.trim() && is_right(it)))
+}
+
 /// True if at least half of the gold answers are numbers of things that the grader does not compare, and not all of the
 /// same.
 pub fn are_numbers_with_words<'a>(by: &str, answers: impl Iterator<Item = &'a str>) -> bool {
@@ -82,6 +103,13 @@ pub fn unsuited<'a>(
     if are_numbers_with_words(grader, answers.clone()) {
         return Some(format!(
             "most gold answers are numbers of various things, and `{grader}` does not compare the things; `exact` compares texts"
+        ));
+    }
+    let sample: Vec<&str> = answers.clone().take(1000).collect();
+    let as_letters = sample.iter().filter(|it| is_read_as_letters(grader, it)).count();
+    if 2 * as_letters >= sample.len() && as_letters > 0 {
+        return Some(format!(
+            "most gold answers are texts, of which `{grader}` takes the letters for variables; `exact` compares texts"
         ));
     }
     let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));

@@ -31,7 +31,7 @@ pub use engine::trainer::{Trainer, Weights, loss_of};
 pub use engine::{LocalSampler, Sampler};
 pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
-pub use model::template::{ChosenTemplate, template_of, trained_template};
+pub use model::template::{ChosenTemplate, template_of, trained_grading, trained_template};
 pub use model::{BUILTIN_BASE, base_folder};
 pub use observe::stats::{Over, Stats};
 pub use observe::{Meter, memory};

@@ -129,7 +129,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
     let progress = (!args.quiet).then(|| {
-        errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.grader.extraction.name());
+        let rule = plan.grader.extraction().name();
+        errln!("grader `{}`, extraction `{rule}`", plan.grader.name());
         CountProgress::new("eval", completions.sum::<usize>() as u64, "completions")
     });
     let observer = |at: Progress| {
@@ -179,7 +180,7 @@ const PROBLEMS: usize = 200;
 impl Args {
     /// The evaluation, and the template of a local model.
     fn plan(&self) -> Result<(Plan, Option<ChosenTemplate>)> {
-        let grader = self.grader.open()?;
+        let grader = self.grader()?.open()?;
         let ProblemSets { sets, max_tokens } = self.sets(&grader)?;
         // After what can be refused without the model.
         let template = match &self.endpoint {
@@ -221,7 +222,7 @@ impl Args {
                 let problem = format!("--suite needs a folder in --data, got the file {name}");
                 return Err(bad_input(problem, "leave out --suite to evaluate on the file"));
             }
-            let dataset = self.columns.load(&hub::data_file(file)?, self.grader.is_own())?;
+            let dataset = self.columns.load(&hub::data_file(file)?, self.grader()?.is_own())?;
             check(&dataset, file, grader)?;
             let max_tokens = self.sampling.max_new_tokens;
             return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, max_tokens));
@@ -240,6 +241,17 @@ impl Args {
             completions: self.k,
             max_tokens: self.sampling.max_new_tokens,
         })?)
+    }
+
+    /// Who judges: of a file, as in the run that trained the model. A benchmark is judged alike for all models.
+    fn grader(&self) -> Result<GraderArgs> {
+        let model::Named { model, adapter } = self.named();
+        match &self.data {
+            Some(_) if self.suite.is_none() => {
+                self.grader.or_trained(adapter.unwrap_or(Path::new(model)))
+            }
+            _ => Ok(self.grader.clone()),
+        }
     }
 
     fn named(&self) -> model::Named<'_> {

@@ -147,7 +147,8 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         outln!("to resume: hapo train {} --resume", run_dir.display());
     } else if let Some(why) = last.flat().filter(|_| !args.quiet) {
         errln!(
-            "nothing was learned: {why}; `hapo report {}` shows the answers and the likely cause",
+            "nothing was learned: {why}; `hapo doctor {}` says the likely cause, `hapo report {}` shows the answers",
+            last.folder.display(),
             run_dir.display()
         );
     } else if !args.quiet {

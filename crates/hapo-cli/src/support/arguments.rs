@@ -217,14 +217,14 @@ impl OverrideArgs {
 }
 
 /// Who judges, and the limits of a custom reward.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct GraderArgs {
-    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(id = "grader", long = "grader", default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    pub(crate) name: String,
-    /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = Extraction::default().name(), value_parser = one_of(Extraction::ALL))]
-    pub(crate) extraction: Extraction,
+    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address [default: training, in eval that of the model's run]
+    #[arg(id = "grader", long = "grader", hide_possible_values = true, value_parser = GRADERS)]
+    name: Option<String>,
+    /// Where an answer is read: the last box, also an announced answer, or anywhere [default: announced, in eval that of the model's run]
+    #[arg(long, value_parser = one_of(Extraction::ALL))]
+    extraction: Option<Extraction>,
     /// Longest time of one answer of a custom reward, in seconds
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = number(f64::MIN_POSITIVE..=86_400.0, "seconds above 0, at most a day"))]
     reward_timeout: f64,
@@ -237,15 +237,30 @@ pub(crate) struct GraderArgs {
 }
 
 impl GraderArgs {
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(DEFAULT_GRADER)
+    }
+
+    pub(crate) fn extraction(&self) -> Extraction {
+        self.extraction.unwrap_or_default()
+    }
+
     pub(crate) fn is_own(&self) -> bool {
-        hapo_net::reward::is_own(&self.name)
+        hapo_net::reward::is_own(self.name())
+    }
+
+    /// Those of the run that trained the model in a folder, where none is named.
+    pub(crate) fn or_trained(&self, folder: &Path) -> Result<Self> {
+        let (None, None) = (&self.name, self.extraction) else { return Ok(self.clone()) };
+        let (name, extraction) = hapo_train::trained_grading(folder)?.unzip();
+        Ok(Self { name, extraction, ..self.clone() })
     }
 
     /// One of the list, or a custom program or server. A program's output beside its answers goes to standard error.
     pub(crate) fn open(&self) -> Result<Extracting<'static>> {
-        let extraction = self.extraction;
+        let (name, extraction) = (self.name(), self.extraction());
         if !self.is_own() {
-            return Ok(Extracting::new(named_grader(&self.name)?, extraction));
+            return Ok(Extracting::new(named_grader(name)?, extraction));
         }
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(self.reward_timeout),
@@ -254,7 +269,7 @@ impl GraderArgs {
             extraction,
             ..RewardSettings::default()
         };
-        let reward = OwnReward::new(&self.name, settings)?;
+        let reward = OwnReward::new(name, settings)?;
         reward.log().keep_in(std::io::stderr());
         Ok(Extracting::new(REWARD.get_or_init(|| reward), extraction))
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hapo_data::{CHAT, TemplateChoice};
 use hapo_model::Tokenizer;
+use hapo_verify::Extraction;
 
 use crate::Result;
 use crate::checkpoint::{STATE, state_of};
@@ -81,6 +82,13 @@ pub fn trained_template(
     let recipe = Recipe::parse_resolved(&state.recipe, STATE).ok();
     let chosen = recipe.map(|it| ChosenTemplate::of_recipe(&it.data, asked, because));
     Ok(chosen.map(|it| (it, state.template_hash)))
+}
+
+/// The grader and the extraction of the run that trained the model in `folder`. None as in [`trained_template`].
+pub fn trained_grading(folder: &Path) -> Result<Option<(String, Extraction)>> {
+    let state = state_of(folder)?;
+    let recipe = state.and_then(|it| Recipe::parse_resolved(&it.recipe, STATE).ok());
+    Ok(recipe.map(|it| (it.data.grader.clone(), it.data.extraction)))
 }
 
 fn of_files(

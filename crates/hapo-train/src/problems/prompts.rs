@@ -145,7 +145,10 @@ impl PromptTable {
                 let answer = &example.answer;
                 let problem =
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
-                bad_row(problem, "correct or remove the row")
+                bad_row(
+                    problem,
+                    "correct or remove the row, or compare texts: data.grader = \"exact\"",
+                )
             })?;
             let tokens = chat_format.prompt_of(example).map_err(|error| error.at(origin))?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {

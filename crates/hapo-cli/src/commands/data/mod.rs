@@ -10,7 +10,7 @@ use anyhow::Result;
 use hapo_core::{counted, found_at};
 use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
-    Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
+    Rows, TemplateChoice, TokenCount, Unread, Written, question_hash, summarise,
 };
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
@@ -313,7 +313,7 @@ fn most_frequent(counts: &BTreeMap<impl std::fmt::Display, u64>) -> String {
 }
 
 fn check(args: &Check) -> Result<()> {
-    let (name, extraction) = (args.grader.name.as_str(), args.grader.extraction);
+    let (name, extraction) = (args.grader.name(), args.grader.extraction());
     let grader = if name == "none" { None } else { Some(args.grader.open()?.grader()) };
     // Rows that are converted are not kept whole, and a custom reward gets whole rows.
     let whole = !(args.drop_bad && args.grader.is_own());
@@ -415,10 +415,19 @@ fn tell_of(rows: &Rows<'_>, file: &Path) {
         let answers = counted(n, one, "answers in e-notation are read as numbers");
         errln!("{file}: {answers} (1e-5 is 0.00001)");
     }
+    if let Some(it) = not_read(&rows.unread) {
+        errln!("{file}: {it}");
+    }
     for (name, count) in &rows.unread.labels_left_out {
         let rows = counted(*count, "row", "rows");
         errln!("{file}: `{name}` is no label in {rows} and is left out");
     }
+}
+
+/// The fields that nobody reads: a misspelt one is among them.
+pub(super) fn not_read(unread: &Unread) -> Option<String> {
+    let fields = &unread.ignored_fields;
+    (!fields.is_empty()).then(|| format!("fields that are not read: {}", most_frequent(fields)))
 }
 
 /// Refuses the name of a column that no row has. Reads no further than the row with the last of them.
@@ -486,7 +495,7 @@ impl Solutions {
         if self.all == 0 {
             return;
         }
-        let (grader, rule) = (&args.grader.name, args.grader.extraction.name());
+        let (grader, rule) = (args.grader.name(), args.grader.extraction().name());
         let (correct, all) = (asked.correct, counted(self.all, "solution", "solutions"));
         errln!("correct by grader `{grader}` with extraction `{rule}`: {correct} of {all}");
         // Of equal ones the first is the strictest.

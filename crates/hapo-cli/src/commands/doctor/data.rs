@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hapo_core::{counted, excerpt};
 use hapo_data::{Example, Reading, Row};
 use hapo_train::plain_problem;
-use hapo_verify::{Extraction, Grader, TRAINING};
+use hapo_verify::{Extracting, Extraction, Grader, TRAINING};
 
 use super::{Diagnosis, record::Record};
 use crate::commands::data::{Solutions, judge};
@@ -15,7 +15,13 @@ const ROWS: usize = 200_000;
 
 pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
     let (data, eval_data) = (record.data.clone(), record.eval_data.clone());
-    let trained = read(&data, Some(&TRAINING), record, found);
+    // Ours names its grader; another's is like ours, or it is none of ours.
+    let named = record.setting("data.grader").map_or(Some(TRAINING.name()), Some);
+    let grader = named.and_then(|it| hapo_verify::grader(it).ok());
+    let rule = record.setting("data.extraction");
+    let rule = Extraction::ALL.iter().find(|it| Some(it.0) == rule).map(|it| it.1);
+    let judged_by = grader.map(|it| Extracting::new(it, rule.unwrap_or_default()));
+    let trained = read(&data, judged_by, record, found);
     let held_out = read(&eval_data, None, record, found);
     record.first_problem = trained.first().map(|it| it.problem.clone());
     let problems = |all: &[Example]| all.iter().map(|it| it.problem.clone()).collect();
@@ -38,12 +44,13 @@ pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
 /// The good rows of files; the bad ones, and the solutions that are wrong, are findings.
 fn read(
     files: &[PathBuf],
-    grader: Option<&'static dyn Grader>,
+    judged_by: Option<Extracting<'static>>,
     record: &mut Record,
     found: &mut Diagnosis,
 ) -> Vec<Example> {
     let (mut examples, mut bad) = (Vec::new(), Vec::new());
-    let mut solutions = Solutions::new(grader, Extraction::Announced);
+    let (grader, rule) = (judged_by.map(|it| it.grader()), judged_by.map(|it| it.extraction()));
+    let mut solutions = Solutions::new(grader, rule.unwrap_or_default());
     let opened = (!files.is_empty()).then(|| hapo_data::open_all(files, &Reading::default()));
     let Some(mut rows) = opened.and_then(|it| record.take(it)) else { return examples };
     while let Some(row) = rows.next().filter(|_| examples.len() < ROWS) {

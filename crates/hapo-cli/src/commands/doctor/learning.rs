@@ -106,6 +106,15 @@ fn gate(record: &Record, found: &mut Diagnosis) {
         return;
     }
     if entered > 0 || failed == 0.0 {
+        let untaught: f64 = record.columns.finite("gate/open_no_teacher").iter().sum();
+        let groups = record.number("sampling.prompts_per_step").unwrap_or(0.0);
+        let taught = groups * beta.iter().sum::<f64>();
+        if found.has("nothing-learned") && untaught > taught {
+            let what = format!(
+                "{untaught:.0} groups failed and had no solution to show, {taught:.0} had one."
+            );
+            return found.add("no-teacher", what);
+        }
         let steps = counted(entered, "step", "steps");
         return found.held.push(format!("a teacher entered in {steps}, {failed:.0} groups failed"));
     }

@@ -150,7 +150,7 @@ fn grade(
 
 impl Args {
     fn rule(&self) -> String {
-        format!("`{}`, extraction `{}`", self.grader.name, self.grader.extraction.name())
+        format!("`{}`, extraction `{}`", self.grader.name(), self.grader.extraction().name())
     }
 
     fn expected(&self) -> String {
@@ -190,7 +190,7 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
-            if let Some(it) = hapo_eval::unsuited(&self.args.grader.name, golds) {
+            if let Some(it) = hapo_eval::unsuited(self.args.grader.name(), golds) {
                 errln!("warning: {it}");
             }
         }

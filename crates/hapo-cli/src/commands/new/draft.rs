@@ -11,6 +11,7 @@ use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
 
 use super::{Chosen, Found, GROUP_SIZE, longest, own_key};
+use crate::commands::data::not_read;
 
 /// Activations are computed again.
 const LAYERS: &str = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
@@ -64,7 +65,12 @@ impl Found<'_> {
             each = "";
             toml.put("method", quoted(method.name), "one of `hapo list methods`");
         }
-        let epoch = chosen.steps_per_epoch;
+        let mut epoch = chosen.steps_per_epoch.to_string();
+        let solved = chosen.template.summary.with_teacher;
+        if methods.iter().any(|it| !it.samples()) && solved < chosen.template.summary.rows {
+            let of_solved = (solved / chosen.per_step as u64).max(1);
+            epoch += &format!(" (for sft {of_solved}: the rows with a solution)");
+        }
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
         if let Some(rates) = self.rates.filter(|it| it.faster() == hapo_kernels::Compute::Bf16) {
             toml.put("compute", quoted("bf16"), &rates.to_string());
@@ -200,6 +206,9 @@ impl Found<'_> {
             let texts = counted(chosen.template.unknown, "text of the data holds", several);
             errln!("warning: {texts} characters that the tokenizer does not know");
         }
+        if let Some(it) = not_read(&summary.unread) {
+            errln!("{data}: {it}");
+        }
         for (name, rows) in &summary.unread.unread_solutions {
             let rows = counted(*rows, "row", "rows");
             errln!(
@@ -211,9 +220,15 @@ impl Found<'_> {
         }
         let is_short = summary.tokens_of_teachers.is_some_and(|it| self.is_short(it));
         if is_short && self.args.method.is_empty() {
-            errln!(
-                "to imitate first, which is as good, and sooner, where solutions are exact and short: --method sft,grpo"
-            );
+            if 2 * summary.with_teacher < summary.rows {
+                errln!(
+                    "warning: most rows have no solution, and a group that fails without one teaches nothing; to imitate all solutions first: --method sft,grpo"
+                );
+            } else {
+                errln!(
+                    "to imitate first, which is as good, and sooner, where solutions are exact and short: --method sft,grpo"
+                );
+            }
         }
         if let Some((_, schedule)) = chosen.gate(self.args) {
             errln!("gate: {}", schedule.table(0).teacher_helps(chosen.steps));

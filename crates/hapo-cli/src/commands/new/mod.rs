@@ -195,6 +195,11 @@ impl<'a> Found<'a> {
         let keeps_fields = args.grader.as_deref().is_some_and(hapo_net::reward::is_own);
         let dataset = args.columns.load(&file, keeps_fields)?;
         let rule = Rule::find(args, &dataset)?;
+        rule.check(&dataset, &file)?;
+        if let Some(test) = &test {
+            let reading = Reading { keeps_fields, ..Reading::default() };
+            rule.check(&hapo_train::load_file(test, &reading)?, test)?;
+        }
         let lengths =
             dataset.examples.iter().map(|it| Ok(tokenizer.encode(&it.answer)?.len() as u32));
         let longest_answer = lengths.collect::<Result<Vec<u32>>>()?.into_iter().max().unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hapo_data::{Dataset, Example};
-use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of};
+use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of, is_read_as_letters};
 use hapo_net::reward::{OwnReward, RewardSettings, is_own};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
 
@@ -58,6 +58,19 @@ impl Rule {
             false => format!("{counts}; by {}", others.join(", by ")),
         };
         Ok(rule)
+    }
+
+    /// Refuses a gold answer that the grader does not read: no run would start.
+    pub(super) fn check(&self, dataset: &Dataset, file: &std::path::Path) -> Result<()> {
+        if is_own(&self.grader) {
+            return Ok(());
+        }
+        let grader = named_grader(&self.grader)?;
+        let hint = "correct or remove the row, or compare texts: --grader exact";
+        let unread = |it: &Example| gold_of(grader, it).err().map(|why| (it.row, why));
+        dataset.examples.iter().find_map(unread).map_or(Ok(()), |(row, why)| {
+            Err(bad_input(format!("{}: row {row}: {why}", file.display()), hint))
+        })
     }
 
     fn name(&self) -> String {
@@ -122,7 +135,8 @@ fn kind_of(examples: &[Example]) -> Option<&'static str> {
 fn kind_of_one(answer: &str) -> Option<&'static str> {
     let letter = answer.trim().trim_matches(['(', ')', '.']);
     let is_letter = letter.len() == 1 && letter.bytes().all(|it| (b'A'..=b'J').contains(&it));
-    if is_letter { Some(LETTERS) } else { beside_mathematics(answer) }
+    let as_letters = || is_read_as_letters(DEFAULT_GRADER, answer).then_some("words");
+    if is_letter { Some(LETTERS) } else { beside_mathematics(answer).or_else(as_letters) }
 }
 
 /// A rule with the number of solutions that count by it.
