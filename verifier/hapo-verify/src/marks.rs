@@ -145,12 +145,15 @@ fn denies(text: &str) -> bool {
 
 /// True if the sentence before "answer" says that it is none.
 pub(crate) fn is_denied(before: &str) -> bool {
-    const DENIALS: &str = "wrong incorrect false mistaken naive tempting trap think thought guess not \
-        isn't never cannot previous suppose assume claims";
+    #[rustfmt::skip]
+    const DENIALS: [&str; 18] = [
+        "wrong", "incorrect", "false", "mistaken", "naive", "tempting", "trap", "think", "thought", "guess", "not",
+        "isn't", "never", "cannot", "previous", "suppose", "assume", "claims",
+    ];
     let sentence = last_sentence(before).to_lowercase();
     let mut words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).rev().take(9);
     let is_mine = ["i think", "i guess", "not only"].iter().any(|it| sentence.contains(it));
-    !is_mine && words.any(|it| is_among(DENIALS, it)) || denies(&sentence.replace("incorrect", ""))
+    !is_mine && words.any(|it| DENIALS.contains(&it)) || denies(&sentence.replace("incorrect", ""))
 }
 
 /// The sentence that a text ends with, of its last bytes.

@@ -115,10 +115,7 @@ fn meaning(text: &str, style: Style) -> Option<Expr> {
 /// for `and`, unless nothing meets all of the relations.
 fn joined(all: Vec<(Joint, Vec<Interval>)>) -> Option<Vec<Interval>> {
     let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
-    let comma = match (has(Joint::Or), has(Joint::And)) {
-        (true, _) => Joint::Or,
-        _ => Joint::And,
-    };
+    let comma = if has(Joint::Or) { Joint::Or } else { Joint::And };
     let guessed = all.len() > 1 && !has(Joint::Or) && !has(Joint::And);
     let mut union: Vec<Interval> = Vec::new();
     let mut group: Option<Vec<Interval>> = None;
