@@ -39,6 +39,7 @@ mod hpt;
 mod kdrl;
 mod luffy;
 mod maxrl;
+mod mfc;
 mod ngrpo;
 mod opd;
 mod prefix_rft;
@@ -51,6 +52,7 @@ mod sdpo;
 mod sft;
 mod srft;
 mod superrl;
+mod tgopd;
 mod trapo;
 mod uft;
 mod w_reinforce;
@@ -345,6 +347,8 @@ methods! {
     sdpo::METHOD with sdpo: opd::Own,
     questa::METHOD with questa: questa::Own,
     edge::METHOD with edge: edge::Own,
+    tgopd::METHOD with tgopd: tgopd::Own,
+    mfc::METHOD with mfc: mfc::Own,
 }
 
 /// The method of that name.
