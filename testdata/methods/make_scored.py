@@ -8,6 +8,8 @@ Prefix-RFT  A of the group, or plain means by prefix; 80 % of a prefix's tokens,
             ZeroYuHuang/prefix_rft, core_algos.py (dr_grpo, dr_grpo_prefix) and the reshaper "entropy"
 SDPO        A_t = log pi behind the first other success of the group - log pi_old; lasgroup/SDPO without full logits
 QuestA      GRPO's A
+MFC         GRPO's A
+TGOPD       A_t = log pi_T - log pi_old where at least two of the teacher's answers are right, A = r - mean(r) elsewhere
 """
 import json
 import math
@@ -92,8 +94,13 @@ def questa(rewards):
             for it in (rollout(5, r) for r in rewards)]
 
 
-def case(name, method, rollouts, own=None, std=False):
-    return dict(name=name, method=method, own=own or {}, std=std, max_response=L, rollouts=rollouts)
+def tgopd(rewards, traces):
+    rows = questa(rewards)
+    return [with_loss(it, [f32(t - s) for t, s in zip(it["scored"], it["old"])]) for it in rows] if traces >= 2 else rows
+
+
+def case(name, method, rollouts, own=None, std=False, **more):
+    return dict(**more, name=name, method=method, own=own or {}, std=std, max_response=L, rollouts=rollouts)
 
 
 print(json.dumps(dict(cases=[
@@ -106,4 +113,6 @@ print(json.dumps(dict(cases=[
     case("sdpo, one success", "sdpo", sdpo([0, 1, 0, 0])),
     case("sdpo, none", "sdpo", sdpo([0, 0])),
     case("questa", "questa", questa([1, 0, 0, 0])),
+    *(case(f"tgopd, {n} traces", "tgopd", tgopd([1, 0, 0, 1], n), traces=n) for n in range(4)),
+    case("mfc", "mfc", questa([1, 0, 1, 1])),
 ])))

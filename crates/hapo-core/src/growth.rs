@@ -76,6 +76,8 @@ pub struct GroupSoFar<'a> {
     pub teachers: &'a [TeacherTrajectory],
     /// Hints that the prompt can be rendered with.
     pub hints: usize,
+    /// The most of them that are shown, if that was remembered ([`Memory::frontier`](crate::Memory::frontier)).
+    pub frontier: Option<usize>,
     /// True if HAPO's gate is open; it looks at the group after its first part.
     pub is_open: bool,
     /// The step, and γ0 of the gate.

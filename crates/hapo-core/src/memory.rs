@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GateMemory, MixedGroup, PolicyMember, PromptId, Step, StoredTrace, TokenId};
+use crate::advantage::mean;
+use crate::{Context, GateMemory, MixedGroup, PolicyMember, PromptId, Step, StoredTrace, TokenId};
 
 /// Stored entries, sorted by prompt: equal contents have equal bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Memory {
     /// Those of them that were due after the latest step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub due: Vec<PromptId>,
+    /// Most hints that are shown with a prompt, where not all are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    frontier: BTreeMap<PromptId, usize>,
     /// The gate's counts.
     #[serde(default, skip_serializing_if = "GateMemory::is_empty")]
     pub gate: GateMemory,
@@ -114,6 +118,26 @@ impl Memory {
     /// Number of prompts that wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Most hints that are shown with a prompt; `None` while all may be.
+    pub fn frontier(&self, prompt: PromptId) -> Option<usize> {
+        self.frontier.get(&prompt).copied()
+    }
+
+    /// With the hints of each group of a step whose mean reward is at least `success` as the most of its prompt.
+    #[must_use]
+    pub fn with_frontiers(mut self, groups: &[MixedGroup], success: f64) -> Self {
+        for group in groups.iter().filter(|it| mean(&it.rewards()) >= success) {
+            let Some(member) = group.sampled().next() else { continue };
+            let shown = match member.rollout.context {
+                Context::Hint(level) => level + 1,
+                _ => 0,
+            };
+            let most = self.frontier.entry(group.prompt()).or_insert(shown);
+            *most = shown.min(*most);
+        }
+        self
     }
 
     fn forget(&mut self) {

@@ -33,6 +33,8 @@ enum Group {
     Budgets,
     /// Imitation then GRPO, each step and rate an arm.
     Tuned,
+    /// The table of every method alone.
+    Later,
 }
 
 struct Method {
@@ -100,6 +102,8 @@ const METHODS: &[Method] = methods! {
     "exgrpo" "ExGRPO" Others "exgrpo" [];
     "dapo" "DAPO" Others "dapo" [];
     "gspo" "GSPO" Others "gspo" [];
+    "tgopd" "TGOPD" Later "tgopd" ["stage.tgopd.steps=60"];
+    "mfc" "MFC" Later "mfc" [];
     "grpo-quarter" "GRPO, ¼ of the steps" Budgets "grpo" ["steps=15"];
     "sft-grpo-quarter" "SFT, then GRPO, ¼" Budgets "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=15"];
     "trapo-quarter" "TRAPO, ¼" Budgets "trapo" ["steps=15"];
@@ -180,10 +184,11 @@ pub(crate) const ONLY_NAMED: [&str; 4] =
 const METHODS_TABLE: &str = "methods";
 
 /// Keys of the runs of [`METHODS_TABLE`], for 40 steps of the method.
-const SHORT: [&str; 7] = [
+const SHORT: [&str; 8] = [
     "steps=40",
     "stage.opd.steps=40",
     "stage.kdrl.steps=40",
+    "stage.tgopd.steps=40",
     "stage.half.steps=20",
     "stage.quarter.steps=20",
     "uft.steps=27",

@@ -65,7 +65,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, uft, hpt, chord-mu, chord-phi, opd, ngrpo, w-reinforce, scaf-grpo, ghpo, superrl, ampo, relift, rlep, repo, exgrpo, kdrl, prefix-rft, sdpo, questa, edge, got `grop` (recipe.toml, line 1, column 1: method)
+            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, uft, hpt, chord-mu, chord-phi, opd, ngrpo, w-reinforce, scaf-grpo, ghpo, superrl, ampo, relift, rlep, repo, exgrpo, kdrl, prefix-rft, sdpo, questa, edge, tgopd, mfc, got `grop` (recipe.toml, line 1, column 1: method)
             hint: did you mean `grpo`?
         "#]],
     );

@@ -150,7 +150,7 @@ fn every_method_writes_a_recipe_that_settles() {
     for method in hapo_core::METHODS.iter().map(|it| it.name) {
         let file = format!("{method}.toml");
         let new = [&new[..], &["--method", method, "-o", &file]].concat();
-        if ["opd", "kdrl"].contains(&method) {
+        if ["opd", "kdrl", "tgopd"].contains(&method) {
             let message = refuse(dir.path(), &new);
             assert!(message.starts_with(&format!("error: `{method}` needs a second model")));
             succeed(dir.path(), &[&new[..], &["--reference", "builtin:base"]].concat());
@@ -163,7 +163,7 @@ fn every_method_writes_a_recipe_that_settles() {
     }
     let small = ["--quiet", "--set", "steps=2", "--set", "sampling.max_new_tokens=24"];
     let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
-    for method in ["sft", "scaf-grpo", "ghpo", "questa", "sdpo", "uft", "kdrl"] {
+    for method in ["sft", "scaf-grpo", "ghpo", "questa", "mfc", "sdpo", "uft", "kdrl", "tgopd"] {
         let file = format!("{method}.toml");
         let train = [&["train", &file, "--no-preflight"], &small[..], &few].concat();
         let done = succeed(dir.path(), &train);

@@ -76,7 +76,7 @@ impl Help {
 
     /// Nothing enters: the rollouts of the group are distilled from the second model, as `opd` does, in the place of
     /// the method's terms (D38).
-    fn distill() -> Self {
+    pub(crate) fn distill() -> Self {
         let enter = |group: ScoredGroup, _: &Candidate<'_>| group.unchanged(Intervention::Injected);
         Self {
             terms: Some(Arc::new(|group, _, scores| scores.gaps(group, f32::INFINITY))),

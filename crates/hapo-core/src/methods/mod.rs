@@ -36,6 +36,7 @@ mod hpt;
 mod kdrl;
 mod luffy;
 mod maxrl;
+mod mfc;
 mod ngrpo;
 mod opd;
 mod prefix_rft;
@@ -48,6 +49,7 @@ mod sdpo;
 mod sft;
 mod srft;
 mod superrl;
+mod tgopd;
 mod trapo;
 mod uft;
 mod w_reinforce;
@@ -327,6 +329,8 @@ methods! {
     sdpo::METHOD with sdpo: opd::Own,
     questa::METHOD with questa: questa::Own,
     edge::METHOD with edge: edge::Own,
+    tgopd::METHOD with tgopd: tgopd::Own,
+    mfc::METHOD with mfc: mfc::Own,
 }
 
 /// The method of that name.

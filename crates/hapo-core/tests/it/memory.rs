@@ -244,3 +244,69 @@ fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
     let done = gated.remember(twice, &[of_prompt(412, &[1; 8], "cccccccc")], Step(3));
     assert!(done.traces(PromptId(412)).is_empty());
 }
+
+/// MFC, by hand: g is 3 hints at first, falls to what a visit showed where half of its rollouts are right, and never
+/// rises. A visit draws from 0 to g.
+#[test]
+fn mfc_shows_fewer_hints_after_successes() {
+    let settings = MethodSettings::default();
+    let gated = Gated::bare(method("mfc").unwrap().build(&settings).unwrap(), 4).unwrap();
+    let visit = |before: Memory, hints: usize, verdicts: &str| {
+        let context = hints.checked_sub(1).map_or(Context::Plain, Context::Hint);
+        let group = scored_with(vec![Rollout { context, ..rollout(3, true) }; 4], verdicts);
+        let slot = slot(SlotRule::LowestReward);
+        let offer = Candidate { teachers: &[], stored: &[], scores: &[], slot };
+        gated.remember(before, &[gated.mix(group, &offer, false)], Step(1))
+    };
+    let mut memory = Memory::default();
+    let text = |memory: &Memory| serde_json::to_string(memory).unwrap();
+    assert_eq!(text(&memory), r#"{"traces":{}}"#, "other methods' memories are as they were");
+    for (hints, verdicts, expected) in [
+        (2, "wwww", None),
+        (3, "cwww", None),
+        (3, "ccww", Some(3)),
+        (2, "cwww", Some(3)),
+        (2, "ccww", Some(2)),
+        (1, "wwww", Some(2)),
+        (2, "cccc", Some(2)),
+        (3, "cccc", Some(2)),
+        (0, "cccw", Some(0)),
+        (0, "wwww", Some(0)),
+        (1, "cccc", Some(0)),
+    ] {
+        memory = visit(memory, hints, verdicts);
+        assert_eq!(memory.frontier(PromptId(412)), expected, "{hints} {verdicts}");
+        // A resumed run reads what was written.
+        memory = serde_json::from_str(&text(&memory)).unwrap();
+    }
+    assert_eq!(memory.frontier(PromptId(413)), None);
+
+    let group = ScoredGroup::empty(PromptId(412));
+    let shown = |hints: usize, frontier: Option<usize>, step: u64| {
+        let growing = GroupSoFar {
+            group: &group,
+            part: 0,
+            size: 4,
+            teachers: &[],
+            hints,
+            frontier,
+            is_open: false,
+            at: gated.moment(Step(step)),
+            seed: 7,
+            ends_paragraph: &|_| false,
+        };
+        match (gated.help.grow)(&growing) {
+            Growth::Sample(Part { rollouts: 4, context: Context::Plain, .. }) => 0,
+            Growth::Sample(Part { rollouts: 4, context: Context::Hint(level), .. }) => level + 1,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (hints, frontier, most) in [(3, None, 3), (3, Some(1), 1), (3, Some(0), 0), (0, None, 0)] {
+        let mut visits = vec![0; most + 1];
+        (0..1000).for_each(|step| visits[shown(hints, frontier, step)] += 1);
+        // Equal shares; of four the deviation is 14.
+        let share = 1000 / visits.len();
+        assert!(visits.iter().all(|it| share.abs_diff(*it) < 60), "{visits:?}");
+    }
+    assert_eq!(shown(3, None, 5), shown(3, None, 5));
+}

@@ -197,6 +197,7 @@ fn settings_of_its_own_are_refused_with_their_key() {
         ("edge", r#"{"clamp":0.5}"#),
         ("sdpo", r#"{"clamp":0}"#),
         ("questa", r#"{"hint":0}"#),
+        ("tgopd", r#"{"traces":0}"#),
         ("prefix-rft", r#"{"low":0.9,"high":0.5}"#),
     ] {
         let refused = refused(method, &settings(method, own));
@@ -222,7 +223,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
         assert_eq!(method.name, entry.name);
         let gated = Gated::hapo(method.clone(), HapoGate::of(gate), 8, 62);
         // These decide by themselves what becomes of a failed group.
-        let alone = ["ampo", "relift", "rlep", "exgrpo"].contains(&entry.name);
+        let alone = ["ampo", "relift", "rlep", "exgrpo", "tgopd"].contains(&entry.name);
         let has_teacher = method.plan.gate != Gate::Never && !alone;
         assert_eq!(method.plan.can_be_gated, has_teacher, "{}", entry.name);
         match gated {

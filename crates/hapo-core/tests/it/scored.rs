@@ -1,4 +1,4 @@
-//! Methods whose members the weights of the step score, against numbers in closed form
+//! Methods whose members the weights of the step or a second model score, against numbers in closed form
 //! (`testdata/methods/make_scored.py`): behind which prompt a member is scored, its part of the loss, and its derivative,
 //! which is held to finite differences as well.
 
@@ -21,6 +21,9 @@ struct Case {
     own: Value,
     std: bool,
     max_response: usize,
+    /// Verified traces of the prompt.
+    #[serde(default)]
+    traces: usize,
     rollouts: Vec<Sequence>,
 }
 
@@ -61,7 +64,9 @@ impl Case {
         let graded = self.rollouts.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
         let sampled = SampledGroup::new(PromptId(1), rollouts.len(), rollouts);
         let slot = Slot { rule: gated.slot, seed: 0, step: Step(1) };
-        let offer = Candidate { teachers: &[], stored: &[], scores: &[], slot };
+        let trace = admit_teacher(vec![7; 3], &[0], &Verdict::Correct, 9).unwrap();
+        let traces = vec![trace; self.traces];
+        let offer = Candidate { teachers: &traces, stored: &[], scores: &[], slot };
         gated.mix(sampled.score_with_rewards(graded, 1.0), &offer, false)
     }
 }
@@ -70,7 +75,7 @@ impl Case {
 fn losses_and_gradients_are_those_of_the_closed_forms() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/methods/scored.json");
     let recorded: Recorded = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    assert_eq!(recorded.cases.len(), 9);
+    assert_eq!(recorded.cases.len(), 14);
     for case in &recorded.cases {
         let (gated, name) = (case.gated(), &case.name);
         let mixed = case.mixed(&gated);
@@ -91,7 +96,12 @@ fn losses_and_gradients_are_those_of_the_closed_forms() {
         };
         let own: Vec<_> = case.rollouts.iter().enumerate().map(scores).collect();
         assert!(gated.help.needs.scores_members || own.iter().all(|it| it.log_probs.is_empty()));
-        let credit = gated.credit(&mixed, Step(1), &Scores { own, ..Scores::default() });
+        // A prompt that is not trusted is not scored.
+        let is_scored = gated.reads_scores(&mixed);
+        let reference =
+            |it: &Sequence| TokenScores { log_probs: it.scored.clone(), ..TokenScores::default() };
+        let reference = case.rollouts.iter().filter(|_| is_scored).map(reference).collect();
+        let credit = gated.credit(&mixed, Step(1), &Scores { own, reference });
         let clip = Clip { low: 0.2, high: 0.2 };
         let loss = Loss { clip, ..Loss::new(NormaliserKind::Length.of(case.max_response)) };
         for (it, spans) in case.rollouts.iter().zip(&credit) {
@@ -128,6 +138,7 @@ fn groups_grow_as_the_papers_say() {
             size: 4,
             teachers: std::slice::from_ref(&teacher),
             hints,
+            frontier: None,
             is_open: false,
             at: gated.moment(Step(step)),
             seed: 3,

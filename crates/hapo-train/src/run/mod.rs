@@ -419,8 +419,8 @@ impl<D: Device> Run<D> {
         let gate = recipe.gate().map_or(recipe.method().plan.gate, |it| it.gate);
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
-        let replays = needs.memory && recipe.gate().is_some();
-        (gate != Gate::Never && needs.traces > 0 && !needs.reference && !replays)
+        let is_other = (needs.memory || needs.reference) && recipe.gate().is_some();
+        (gate != Gate::Never && needs.traces > 0 && !is_other)
             || needs.prefixes
             || recipe.hints() == Some(HintSource::Solution)
     }

@@ -165,6 +165,7 @@ fn ask(
         size: rollouts_to_sample(task.method.slot, task.group_size(), prompt.teacher()),
         teachers: task.offer(prompt.id, &[]).teachers,
         hints: prompt.hints.len(),
+        frontier: task.memory.frontier(prompt.id),
         is_open,
         at: task.method.moment(task.step),
         seed: recipe.seed,

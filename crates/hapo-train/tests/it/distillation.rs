@@ -172,3 +172,39 @@ fn a_reference_is_required_where_it_is_read_and_refused_elsewhere() {
     let estimator = problem("method = \"grpo\"\nloss.kl_estimator = \"k2\"");
     assert!(estimator.contains("loss.kl_coef is 0"), "{estimator}");
 }
+
+/// TGOPD counts the answers of the teacher, equal ones too: of 3 in `hapo teacher`'s rows 2, 3, 1 and none are right.
+#[test]
+fn a_prompt_is_trusted_for_each_verified_answer_of_its_teacher() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("traces.jsonl");
+    let row = |(number, right): (u64, usize)| {
+        let sum = number + 20;
+        let answers = vec![format!("{number}+20={sum}\n\\boxed{{{sum}}}"); right];
+        let teacher = if right > 0 { answers.into() } else { serde_json::Value::Null };
+        let (id, problem) = (number.to_string(), format!("{number}+20=?"));
+        let row = serde_json::json!({ "id": id, "problem": problem, "answer": sum.to_string(), "teacher": teacher });
+        format!("{row}\n")
+    };
+    std::fs::write(&rows, (11..).zip([2, 3, 1, 0]).map(row).collect::<String>()).unwrap();
+    let trusted = |traces: &str| {
+        let text = format!(
+            r#"
+            method = "tgopd"
+            steps = 2
+            model.path = "builtin:base"
+            reference.path = "builtin:base"
+            data = {{ train = {rows:?}, grader = "math", max_prompt_tokens = 32 }}
+            sampling = {{ group_size = 2, prompts_per_step = 4, max_new_tokens = 48 }}
+            {traces}
+            "#
+        );
+        let recipe = Recipe::parse(&text, "test", &Overrides::default()).unwrap();
+        let mut run = Run::new(&RunPlan::settle(&recipe).unwrap(), 2).unwrap();
+        let warnings = run.warnings();
+        assert!(!warnings.iter().any(|it| it.contains("not used")), "{warnings:?}");
+        run.step().unwrap().get("gate/beta").unwrap()
+    };
+    assert_eq!([trusted(""), trusted("tgopd.traces = 1")], [0.5, 0.75]);
+    assert_eq!([trusted("tgopd.traces = 3"), trusted("tgopd.traces = 4")], [0.25, 0.0]);
+}

@@ -171,7 +171,7 @@ fn d43_a_schedule_ends_with_the_run_however_often_the_method_imitates() {
 
 #[test]
 fn what_is_remembered_of_other_data_is_dropped() {
-    for name in ["relift", "repo"] {
+    for name in ["relift", "repo", "mfc"] {
         let folder = tempfile::tempdir().unwrap();
         let run_dir = folder.path().join("run");
         run(&with(name, &[]), &run_dir, ResumePolicy::Fresh, 2);
