@@ -31,17 +31,11 @@ pub struct Example {
     pub fields: Option<String>,
     /// Its line or row in the file, from 1; 0 without a file.
     pub row: u64,
-    /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
-    /// problem where avg@32 is to be measured.
+    /// Further rows that ask and answer the same: sets for avg@32 hold 32 copies of a problem.
     pub copies: u32,
 }
 
 impl Example {
-    /// k of avg@k: how often the file has this problem.
-    pub fn k(&self) -> u32 {
-        self.copies + 1
-    }
-
     /// The gold answers; matching any of them is correct.
     pub fn golds(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))

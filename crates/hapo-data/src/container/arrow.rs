@@ -6,12 +6,11 @@
 //!
 //! Price: batches that are compressed within, categories, unions and big-endian numbers are refused.
 
-use super::flatbuffer::{Found, Table, Vector, part, signed};
+use super::flatbuffer::{Found, Table, part, signed};
 use super::{RawRow, RawRows, broken, damage, read_up_to, rows_of};
 use crate::value::{Object, Value};
 use std::io::{self, BufRead, Read};
-use std::ops::Range;
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 /// Longest metadata of a message, in bytes.
 const METADATA_LIMIT: u32 = 64 << 20;
@@ -160,21 +159,23 @@ fn schema(header: Table) -> Found<Vec<Field>> {
     if header.number(0, 2, 0)? != 0 {
         return Err("numbers in big-endian order are not read");
     }
-    header.tables(1)?.into_iter().map(|it| Field::read(it, NESTING)).collect()
+    let room = &mut (METADATA_LIMIT as usize);
+    header.tables(1)?.map(|it| Field::read(it?, NESTING, room)).collect()
 }
 
 impl Field {
-    fn read(table: Table, depth: usize) -> Found<Self> {
+    /// `room` is for all columns: in a hostile schema many lead to the same columns within, and to the same name.
+    fn read(table: Table, depth: usize, room: &mut usize) -> Found<Self> {
         let depth = depth.checked_sub(1).ok_or("the schema is nested too deeply")?;
+        let name = table.text(0)?;
+        let left = room.checked_sub(name.len() + size_of::<Self>());
+        *room = left.ok_or("the schema has too many columns")?;
         if table.table(4)?.is_some() {
             return Err("columns of categories are not read: write the file as Parquet");
         }
-        let children = table.tables(5)?.into_iter().map(|it| Self::read(it, depth));
-        let field = Self {
-            name: table.text(0)?.to_owned(),
-            kind: kind(table)?,
-            children: children.collect::<Found<_>>()?,
-        };
+        let kind = kind(table)?;
+        let children = table.tables(5)?.map(|it| Self::read(it?, depth, room));
+        let field = Self { name: name.to_owned(), kind, children: children.collect::<Found<_>>()? };
         let is_list = matches!(field.kind, Kind::List(_) | Kind::FixedList(_));
         if is_list && field.children.len() != 1 {
             return Err("a list has elements of one type");
@@ -230,19 +231,14 @@ impl Batch {
                 "write the file with compression=\"uncompressed\", or as Parquet: compressed batches are not read",
             );
         }
-        let mut places = Places {
-            header,
-            nodes: header.vector(1, 16)?,
-            buffers: header.vector(2, 16)?,
-            views: header.vector(4, 8)?,
-            next: [0; 3],
-            len: body.len(),
-        };
+        let (nodes, buffers) = (&mut header.words(1, 2)?, &mut header.words(2, 2)?);
+        let mut places =
+            Places { nodes, buffers, views: &mut header.words(4, 1)?, len: body.len() };
         let columns = fields.iter().map(|it| places.column(it)).collect::<Found<Vec<_>>>()?;
         let rows = size(header.number(0, 8, 0)?)?;
-        // A row has a bit at least; columns of nulls alone could claim any number of rows.
+        // A row has a bit at least: a batch without columns could claim any number of them.
         if rows > body.len().saturating_mul(8) || columns.iter().any(|it| it.len < rows) {
-            return Err("a batch has fewer bytes than its rows need");
+            return Err(FEWER_BYTES);
         }
         Ok(Self { rows, columns, body })
     }
@@ -252,21 +248,29 @@ fn size(number: i64) -> Found<usize> {
     usize::try_from(number).map_err(|_| "a length is negative")
 }
 
-/// The lists of a batch that say where columns lie, in the order of the columns.
+/// What a batch says of where columns lie, in the order of the columns.
 struct Places<'a> {
-    header: Table<'a>,
-    nodes: Vector,
-    buffers: Vector,
-    views: Vector,
-    /// The next node, buffer and number of views.
-    next: [usize; 3],
+    /// The length of each column and the number of its nulls.
+    nodes: &'a mut dyn Iterator<Item = i64>,
+    /// The start and the length of each buffer.
+    buffers: &'a mut dyn Iterator<Item = i64>,
+    /// The number of further buffers of each column of views.
+    views: &'a mut dyn Iterator<Item = i64>,
     len: usize,
+}
+
+fn next(words: &mut dyn Iterator<Item = i64>) -> Found<usize> {
+    size(words.next().ok_or("a batch has fewer buffers than its columns need")?)
 }
 
 impl Places<'_> {
     fn column(&mut self, field: &Field) -> Found<Column> {
-        let len = size(self.header.word(self.nodes, 2, self.next[0], 0)?)?;
-        self.next[0] += 1;
+        let len = next(self.nodes)?;
+        self.nodes.next();
+        // An element has a bit at least; lists of nulls alone could claim any number of them.
+        if len > self.len.saturating_mul(8) {
+            return Err(FEWER_BYTES);
+        }
         let (mut count, views) = match field.kind {
             Kind::Null => (0, false),
             Kind::FixedList(_) | Kind::Struct => (1, false),
@@ -276,8 +280,7 @@ impl Places<'_> {
             _ => (2, false),
         };
         if views {
-            count += size(self.header.word(self.views, 1, self.next[2], 0)?)?;
-            self.next[2] += 1;
+            count += next(self.views)?;
         }
         let buffers = (0..count).map(|_| self.buffer()).collect::<Found<_>>()?;
         let children = field.children.iter().map(|it| self.column(it));
@@ -285,14 +288,13 @@ impl Places<'_> {
     }
 
     fn buffer(&mut self) -> Found<Range<usize>> {
-        let part = |word| size(self.header.word(self.buffers, 2, self.next[1], word)?);
-        let (start, len) = (part(0)?, part(1)?);
-        self.next[1] += 1;
+        let (start, len) = (next(self.buffers)?, next(self.buffers)?);
         let end = start.checked_add(len).filter(|it| *it <= self.len);
         Ok(start..end.ok_or("a column lies beyond the end of its batch")?)
     }
 }
 
+const FEWER_BYTES: &str = "a batch has fewer bytes than its rows need";
 const SHORT: &str = "a column ends before its rows";
 
 impl Column {
@@ -346,7 +348,7 @@ fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value
     };
     let list = |rows: Range<usize>| {
         let (element, child) = (&field.children[0], &column.children[0]);
-        if rows.end > child.len || rows.len() > body.len().saturating_mul(8) {
+        if rows.end > child.len {
             return Err("a list has more elements than there are");
         }
         let items = rows.map(|it| value(element, child, body, it));

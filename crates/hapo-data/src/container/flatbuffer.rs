@@ -1,5 +1,7 @@
 //! Tables of `FlatBuffers`, just enough to read what Arrow's messages say. Every place is checked before it is read.
 
+use std::ops::Range;
+
 pub(super) type Found<T> = Result<T, &'static str>;
 
 const CUT: &str = "a message is cut, or points outside itself";
@@ -8,13 +10,6 @@ const CUT: &str = "a message is cut, or points outside itself";
 pub(super) struct Table<'a> {
     bytes: &'a [u8],
     at: usize,
-}
-
-/// Elements of one size, one after the other.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Vector {
-    start: usize,
-    pub(super) count: usize,
 }
 
 /// A little-endian number of up to 16 bytes, with its sign.
@@ -63,31 +58,27 @@ impl<'a> Table<'a> {
         self.field(index)?.map(|at| self.follow(at)).transpose()
     }
 
-    /// Elements of `size` bytes; none where the field is left out.
-    pub(super) fn vector(&self, index: usize, size: usize) -> Found<Vector> {
-        let Some(at) = self.field(index)? else { return Ok(Vector::default()) };
+    /// The place of elements of `size` bytes; an empty one where the field is left out.
+    fn vector(&self, index: usize, size: usize) -> Found<Range<usize>> {
+        let Some(at) = self.field(index)? else { return Ok(0..0) };
         let at = self.follow(at)?.at;
-        let count = self.number_at(at, 4)? as u32 as usize;
-        part(self.bytes, at + 4, count.saturating_mul(size)).ok_or(CUT)?;
-        Ok(Vector { start: at + 4, count })
+        let length = (self.number_at(at, 4)? as u32 as usize).saturating_mul(size);
+        part(self.bytes, at + 4, length).ok_or(CUT)?;
+        Ok(at + 4..at + 4 + length)
     }
 
-    pub(super) fn tables(&self, index: usize) -> Found<Vec<Table<'a>>> {
-        let all = self.vector(index, 4)?;
-        (0..all.count).map(|it| self.follow(all.start + 4 * it)).collect()
+    pub(super) fn tables(self, index: usize) -> Found<impl Iterator<Item = Found<Self>>> {
+        Ok(self.vector(index, 4)?.step_by(4).map(move |at| self.follow(at)))
     }
 
-    /// Word `word` of 8 bytes of element `index`, where an element has `words`.
-    pub(super) fn word(&self, of: Vector, words: usize, index: usize, word: usize) -> Found<i64> {
-        if index >= of.count {
-            return Err("a batch has fewer buffers than its columns need");
-        }
-        self.number_at(of.start + 8 * (words * index + word), 8)
+    /// The words of all elements, which have `count` of 8 bytes each.
+    pub(super) fn words(&self, index: usize, count: usize) -> Found<impl Iterator<Item = i64>> {
+        let all = self.bytes[self.vector(index, 8 * count)?].chunks_exact(8);
+        Ok(all.map(|it| signed(it) as i64))
     }
 
     pub(super) fn text(&self, index: usize) -> Found<&'a str> {
-        let all = self.vector(index, 1)?;
-        let bytes = part(self.bytes, all.start, all.count).ok_or(CUT)?;
+        let bytes = &self.bytes[self.vector(index, 1)?];
         std::str::from_utf8(bytes).map_err(|_| "a name is no UTF-8")
     }
 }

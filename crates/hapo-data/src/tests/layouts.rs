@@ -21,7 +21,7 @@ fn show(example: &Example) -> String {
         "{} row {} x{}: {:?} = {:?}",
         example.id,
         example.row,
-        example.k(),
+        example.copies + 1,
         example.problem,
         example.answer
     );
@@ -71,7 +71,7 @@ fn every_layout_has_a_sample_that_it_recognises() {
     for Sample { layout, name, bytes, rows } in samples {
         let loaded = load_bytes(&bytes).unwrap();
         assert_eq!((loaded.layout, loaded.bad_row_count), (layout, 0), "{name}");
-        let n: u64 = loaded.dataset.examples.iter().map(|it| u64::from(it.k())).sum();
+        let n: u64 = loaded.dataset.examples.iter().map(|it| u64::from(it.copies + 1)).sum();
         assert_eq!(n, rows, "{layout}, {name}");
         assert!(
             loaded.unread.ignored_fields.is_empty(),

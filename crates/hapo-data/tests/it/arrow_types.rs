@@ -9,9 +9,9 @@ use arrow_array::builder::{
 use arrow_array::types::{ArrowPrimitiveType, Decimal256Type, Int8Type};
 use arrow_array::{
     ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal32Array,
-    Decimal64Array, Decimal128Array, Decimal256Array, DictionaryArray, Float32Array, Float64Array,
-    Int8Array, Int16Array, LargeStringArray, NullArray, RecordBatch, StringArray, StringViewArray,
-    StructArray, UInt8Array, UInt32Array, UInt64Array, UnionArray,
+    Decimal64Array, Decimal128Array, Decimal256Array, DictionaryArray, FixedSizeListArray,
+    Float32Array, Float64Array, Int8Array, Int16Array, LargeStringArray, NullArray, RecordBatch,
+    StringArray, StringViewArray, StructArray, UInt8Array, UInt32Array, UInt64Array, UnionArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field};
@@ -136,6 +136,47 @@ fn columns_that_are_not_read_are_passed_over() {
     check(Arc::new(wide.with_precision_and_scale(76, 3).unwrap()), &none);
 }
 
+fn refusal(path: &Path) -> String {
+    hapo_data::json_rows(path).unwrap().next().unwrap().unwrap_err().to_string()
+}
+
+#[test]
+fn few_bytes_cannot_claim_columns_without_end() {
+    // Tables of FlatBuffers, in words: where the message is; the fields of a message, of a schema and of a column; the
+    // message; the schema and the list of its column.
+    let pair = |low: u32, high: u32| low | high << 16;
+    let mut words = vec![40];
+    words.extend([pair(10, 12), pair(0, 4), pair(8, 0), pair(8, 8), pair(0, 4)]);
+    words.extend([pair(16, 12), pair(0, 0), pair(4, 0), pair(0, 8)]);
+    words.extend([36, 1, 4, 36, 4, 1, 4]);
+    // Each is a structure with two columns, which are the next table; the last is a null.
+    for _ in 0..60 {
+        words.extend([4 * words.len() as u32 - 24, 13, 4, 2, 8, 4]);
+    }
+    words.extend([4 * words.len() as u32 - 24, 1, 4, 0]);
+    words.splice(0..0, [u32::MAX, 4 * words.len() as u32]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.arrow");
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&path, bytes).unwrap();
+    let error = refusal(&path);
+    assert!(error.ends_with("row 1: the schema has too many columns"), "{error}");
+}
+
+#[test]
+fn few_bytes_cannot_claim_nulls_without_end() {
+    let one: ArrayRef = Arc::new(Int16Array::from(vec![1]));
+    let mut nulls: ArrayRef = Arc::new(NullArray::new(500 * 500 * 500));
+    for _ in 0..3 {
+        let field = Arc::new(Field::new("item", nulls.data_type().clone(), true));
+        nulls = Arc::new(FixedSizeListArray::new(field, 500, nulls, None));
+    }
+    let columns = [("one", one, true), ("nulls", nulls, true)];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let error = written(&[batch], refusal);
+    assert!(error.ends_with("row 1: a batch has fewer bytes than its rows need"), "{error}");
+}
+
 #[test]
 fn categories_and_unions_are_refused_by_name() {
     let words: DictionaryArray<Int8Type> = [Some("one"), None].into_iter().collect();
@@ -145,9 +186,7 @@ fn categories_and_unions_are_refused_by_name() {
     for (column, name) in [(Arc::new(words) as ArrayRef, "categories"), (Arc::new(union), "unions")]
     {
         let batch = RecordBatch::try_from_iter_with_nullable([("x", column, true)]).unwrap();
-        let error = written(&[batch], |path| {
-            hapo_data::json_rows(path).unwrap().next().unwrap().unwrap_err().to_string()
-        });
+        let error = written(&[batch], refusal);
         let expected = format!("columns of {name} are not read: write the file as Parquet");
         assert!(error.ends_with(&expected), "{error}");
     }
