@@ -54,6 +54,21 @@ pub struct Change {
     pub steps: usize,
     /// The best evaluation.
     pub best: f64,
+    /// True if the first and the last third of the steps differ by less than two standard errors.
+    pub is_chance: bool,
+}
+
+/// Whether the means of the first and the last third differ by less than two standard errors; false below 12 numbers.
+fn is_chance(values: &[f64]) -> bool {
+    let n = values.len() / 3;
+    let moments = |part: &[f64]| {
+        let mean = part.iter().sum::<f64>() / n as f64;
+        (mean, part.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n * (n - 1)) as f64)
+    };
+    n >= 4 && {
+        let (first, last) = (moments(&values[..n]), moments(&values[values.len() - n..]));
+        (last.0 - first.0).abs() < 2.0 * (first.1 + last.1).sqrt()
+    }
 }
 
 impl Change {
@@ -65,6 +80,11 @@ impl Change {
             0 if self.best > last => format!(" (at best {:.3})", self.best),
             0 => String::new(),
             1 => " (first and last step)".to_owned(),
+            n if self.is_chance => {
+                format!(
+                    " (means of the first and last {n} steps, no more than steps differ by chance)"
+                )
+            }
             n => format!(" (means of the first and last {n} steps)"),
         };
         format!("{:.3} → {last:.3}{over}", self.first)
@@ -76,7 +96,8 @@ pub fn changes(metrics: &Columns, start: &BTreeMap<String, f64>) -> Vec<Change> 
     let mut trained = [("reward", REWARD), ("loss", "loss")].into_iter();
     let of_steps = trained.find_map(|(name, metric)| {
         let ([first, last], steps) = metrics.ends(metric)?;
-        Some(Change { name, first, last: Some(last), steps, best: last })
+        let is_chance = name == "reward" && is_chance(&metrics.finite(metric));
+        Some(Change { name, first, last: Some(last), steps, best: last, is_chance })
     });
     let shown = held_out_metric(metrics);
     let name = if shown == SUCCESS { "held-out success" } else { "held-out reward" };
@@ -85,7 +106,7 @@ pub fn changes(metrics: &Columns, start: &BTreeMap<String, f64>) -> Vec<Change> 
     let best = looks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let of_looks = looks.first().map(|first| {
         let last = looks.last().filter(|_| looks.len() > 1).copied();
-        Change { name, first: *first, last, steps: 0, best }
+        Change { name, first: *first, last, steps: 0, best, is_chance: false }
     });
     of_looks.into_iter().chain(of_steps).collect()
 }

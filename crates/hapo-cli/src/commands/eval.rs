@@ -301,7 +301,7 @@ fn check(dataset: &hapo_data::Dataset, file: &Path, grader: &dyn Grader) -> Resu
     if let Some(it) = unsuited(grader.name(), golds) {
         errln!("warning: {it}");
     }
-    if let Some(k @ 2..) = dataset.examples.iter().map(hapo_data::Example::k).max() {
+    if let Some(k @ 2..) = dataset.examples.iter().map(|it| it.copies + 1).max() {
         let file = file.display();
         errln!("{file}: it repeats problems up to {k} times; --k completions are sampled for each");
     }
