@@ -387,6 +387,16 @@ mod tests {
         assert_eq!(unsuited("exact", ["2019-10-08"].into_iter()), None);
         assert!(unsuited("math", ["hardware"].into_iter()).is_some());
         assert_eq!(unsuited("training", ["hardware"].into_iter()), None);
+        let letters = "du -sh /srv/www, find /usr -name '*.mp3' -mtime +7, tail -n 6 a.csv, H2SO4, XIV";
+        for answer in letters.split(", ") {
+            assert!(is_read_as_letters("training", answer), "{answer}");
+        }
+        let others = "42, 2ab, sin x, 12 cm, 3 apples, hardware, \\text{even}, \\frac{1}{2}, 1e-5, B, 12:30, x^2 + 1, \\pi";
+        for answer in others.split(", ") {
+            assert!(!is_read_as_letters("training", answer), "{answer}");
+        }
+        let warned = unsuited("training", ["du -sh a.log", "rm -rf b.log", "2"].into_iter());
+        assert!(warned.is_some_and(|it| it.contains("takes the letters for variables")));
         for (answers, expected) in [
             (["2.5 lb cheese", "5 ml vinegar", "3 birds"], true),
             (["2 red apples", "3 green pears", "12"], true),

@@ -63,7 +63,7 @@ fn is_in_formula(before: &str) -> bool {
         || !is_sentence && (n_displays % 2 == 1 || n_signs % 2 == 1)
 }
 
-/// The text before a box without what stands between a sign and its operand: spaces, braces, the sign of a formula.
+/// The text before a box without what stands between a sign and its operand: spaces, braces, the sign that opens a formula.
 fn without_gap(before: &str, is_in_formula: bool) -> &str {
     if !is_in_formula {
         return before;

@@ -222,7 +222,8 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
 
     // A model trained with another template is asked in that one.
     let other = ["train", "recipe.toml", "--run-dir", "boxed", "--set", "data.template=qwen-boxed"];
-    let (_, said) = succeed(dir.path(), &other);
+    let texts = ["--set", "data.grader=exact", "--set", "data.extraction=whole"];
+    let (_, said) = succeed(dir.path(), &[&other[..], &texts].concat());
     assert_eq!(template_line(&said), Vec::<&str>::new());
     let trained = "boxed/checkpoints/step-000001";
     for command in [&generate[..], &eval] {
@@ -231,6 +232,11 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
         assert_eq!(template_line(&said), [expected]);
         assert!(!said.contains("warning: boxed"), "{said}");
     }
+    // And judged as in its run, unless a grader is named.
+    let judged = |words: &[&str]| succeed(dir.path(), &[&eval[..], &[trained], words].concat()).1;
+    assert!(judged(&[]).contains("grader `exact`, extraction `whole`"), "{}", judged(&[]));
+    let named = judged(&["--grader", "math"]);
+    assert!(named.contains("grader `math`, extraction `announced`"), "{named}");
     let resumed = ["train", "recipe.toml", "--run-dir", "boxed", "--resume"];
     let (_, said) = succeed(dir.path(), &resumed);
     assert!(!said.contains("resuming with another recipe"), "{said}");

@@ -295,6 +295,11 @@ fn of_kind(kind: &str) -> String {
                 let answer = format!("{n} {}", ["birds", "cats", "red apples"][(n % 3) as usize]);
                 ("how many?", answer.clone(), format!("The answer is {answer}."))
             }
+            "commands" => {
+                let all = ["du -sh /srv/www", "find /usr -name '*.mp3' -mtime +7", "tail -n 6 a.csv"];
+                let command = all[(n % 3) as usize].to_owned();
+                ("which command?", command.clone(), command)
+            }
             "hopeless" => ("sum", n.to_string(), "see the book".to_owned()),
             other => unreachable!("{other}"),
         };
@@ -322,6 +327,7 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
         ("letters", "choice", "any"),
         ("numbers", "math", "any"),
         ("things", "exact", "whole"),
+        ("commands", "exact", "whole"),
     ] {
         let file = format!("{kind}.jsonl");
         fs::write(dir.path().join(&file), of_kind(kind)).unwrap();
@@ -335,6 +341,12 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
         assert_eq!(recipe.data.extraction.name(), extraction, "{text}");
         assert!(!text.contains("step by step"), "nothing asks for a box: {text}");
     }
+    // A gold answer that the run's grader could not read, here or in the file of the evaluation.
+    fs::write(dir.path().join("numbers.jsonl"), of_kind("numbers")).unwrap();
+    let unreadable = [&new[..], &["--data", "numbers.jsonl", "--test", "commands.jsonl"]].concat();
+    let message = refuse(dir.path(), &unreadable);
+    assert!(message.contains("commands.jsonl: row 2: unreadable gold answer"), "{message}");
+    assert!(message.contains("--grader exact"), "{message}");
     // What nothing can be tried on is assumed, and said.
     let bare = of_kind("dates").replace("solution", "remark");
     fs::write(dir.path().join("bare.jsonl"), bare).unwrap();

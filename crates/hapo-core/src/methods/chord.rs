@@ -6,9 +6,6 @@ use super::prelude::*;
 /// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine (section 3;
 /// `MIXCHORDPolicyLossFn` and `mix_chord.yaml` of Trinity-RFT). The rollouts' advantages know nothing of the teacher's
 /// reward.
-///
-/// Left out: CHORD draws its demonstrations from a batch of its own. Here they are those of the step's prompts, in a
-/// fixed slot (D8).
 pub(super) const MU: MethodEntry = MethodEntry {
     name: "chord-mu",
     summary: "(1 − μ)·GRPO + μ·imitation, each by its own mean, μ falling from 0.9 to 0.05",

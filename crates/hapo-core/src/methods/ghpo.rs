@@ -5,10 +5,8 @@ use super::prelude::*;
 ///
 /// GHPO: a group without a success is sampled again as a whole with the first quarter of the solution in the prompt,
 /// then with half, then with three quarters. Only the last group is trained on, behind the prompt that it was sampled
-/// behind; the others are thrown away (hkgc-1/GHPO, which cuts the solution by characters, and whose cold start is left
-/// out here). With `plain = true` what was sampled under a hint is trained on behind the plain prompt, its ratio taken
-/// to the weights at the start of the step: HINT without its affinity (<https://arxiv.org/abs/2510.09388>;
-/// ViviqwerAsd/HINT).
+/// behind (hkgc-1/GHPO). With `plain = true` it is trained on behind the plain prompt: HINT without its affinity
+/// (<https://arxiv.org/abs/2510.09388>; ViviqwerAsd/HINT).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "ghpo",
     summary: "GRPO; a failed group is sampled again under stronger and stronger hints",

@@ -6,9 +6,6 @@ use super::prelude::*;
 /// HPT's switch: a group that fails is dropped and its prompt's demonstration imitated instead; any other group is GRPO
 /// (Eq. 9 with γ = 0 as its default). As in its code imitation is a mean over its own tokens, and what divides the
 /// rollouts' terms counts the dropped ones: it does not depend on how many groups switch.
-///
-/// Left out: HPT's schedule of the two coefficients, which its own experiments hold at 0 and 1. With `[hapo]` the
-/// switch's threshold anneals.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "hpt",
     summary: "a failed group is dropped and one demonstration imitated instead",

@@ -2,8 +2,6 @@ use super::prelude::*;
 
 /// arXiv 2602.02710: `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///
-/// Rewards below 0 are refused: a group with a negative mean would climb down.
-///
 /// `MaxRL`: GRPO with the mean as its scale, so that a prompt that is solved once in N counts N times as much as one
 /// that is always nearly solved: the gradient of the likelihood of success, log of the pass rate, instead of the pass
 /// rate itself.

@@ -7,9 +7,7 @@ use super::prelude::*;
 /// two log-probabilities, both at the sampling temperature, is each token's advantage (D38). With one update a step the
 /// ratio is 1 and the gradient is that of the sampled reverse KL to the teacher (Thinking Machines, 2025;
 /// `distillation/train_on_policy.py` of tinker-cookbook, without its discount).
-///
-/// `opd.clamp` bounds |`A_t`|, which the published code does not: a teacher's log-probability may be −40. Rewards are
-/// logged and move nothing: problems need no gold answer.
+/// Rewards are logged and move nothing: problems need no gold answer.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "opd",
     summary: "on-policy distillation: each token's advantage is log π of [reference] less log π",

@@ -7,8 +7,6 @@ use super::prelude::*;
 /// `SuperRL`: a prompt whose rollouts all fail gives the gradient of imitation, any other that of RL. The demonstration
 /// takes the place of a failed rollout; the others, whose advantages are 0, stay in the divisor (version 2).
 /// Unverified: no code is public, and the weight of imitation is not stated.
-///
-/// HPT has the same switch with a mean of its own for imitation. With `[hapo]` the switch anneals.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "superrl",
     summary: "a failed group gives the gradient of imitation, any other that of GRPO",

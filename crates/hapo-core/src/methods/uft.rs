@@ -8,9 +8,6 @@ use super::prelude::*;
 /// drawn for each prompt and step from a binomial distribution, whose share falls from `high` to `low` along half a
 /// cosine over the first `steps` steps. After those nothing is shown. The part that is shown has the cross-entropy,
 /// once a group, as a mean over its own tokens (liumy2010/UFT).
-///
-/// Left out: its KL to the initial model (0.001). Here a prefix is part of the response and uses up its limit (D36);
-/// the end token is never shown, so that the policy ends the response even behind a whole solution.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "uft",
     summary: "GRPO behind a first part of the teacher's trajectory, which shrinks along a cosine and is imitated",

@@ -4,9 +4,6 @@ use super::prelude::*;
 ///
 /// W-REINFORCE: learning from failures is kept whole, learning from successes weighted down, which keeps the policy's
 /// diversity. With `positive = 1, negative = 0` it is PSR, with `positive = 0` NSR (TianHongZXY/RLVR-Decomposed).
-///
-/// A departure: the authors' code takes the rollouts that PSR and NSR do not train on out of the batch, here they stay
-/// in the divisor.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "w-reinforce",
     summary: "on-policy only: successes weighted by λ, failures by −1, no baseline",

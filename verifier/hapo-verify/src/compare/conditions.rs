@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 500;
 /// Most relations of one condition.
 const MAX_PARTS: usize = 12;
 
-/// True for texts that name the same reals, by conditions on one unknown or a set, or are a relation and its multiple.
+/// True for texts that name the same reals, a condition and a set or two conditions, or are a relation and its multiple.
 pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
     if gold.len().max(answer.len()) > MAX_TEXT {
         return false;

@@ -49,7 +49,7 @@ impl Comparison<'_> {
         self.decided(numeric::same_value(gold, answer))
     }
 
-    /// A literal decimal against a number: both to the same decimals. Not for integers: there 7.0000001 is not 7.
+    /// A literal decimal against a number: both to the same number of decimals. Not for integers: there 7.0000001 is not 7.
     fn rounded_equal(&self, gold: &Expr, answer: &Expr) -> bool {
         if is_exact_integer(gold) || is_exact_integer(answer) {
             return false;

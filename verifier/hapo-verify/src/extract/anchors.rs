@@ -121,7 +121,7 @@ impl Anchors {
         })
     }
 
-    /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another.
+    /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another sign.
     pub(super) fn near_expression(&self, scan: &Scan<'_>, colon: bool) -> Vec<Candidate> {
         let text = scan.text;
         let mut tried = 0_usize;
