@@ -1,12 +1,10 @@
 //! A file in another layout.
 
-use std::path::Path;
-
-use hapo_core::{Refusal, TokenId};
-
 use crate::dataset::{Reading, Rows, Unread, open_all};
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
+use hapo_core::{Refusal, TokenId};
+use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -27,10 +25,7 @@ pub fn convert<E: From<Refusal>>(
     let mut rows = open_all(&[file.to_owned()], reading)?;
     while let Some(row) = rows.next() {
         let row = row?;
-        let tokens = match decide(&rows, &row)? {
-            Decision::Skip => continue,
-            Decision::Write(tokens) => tokens,
-        };
+        let Decision::Write(tokens) = decide(&rows, &row)? else { continue };
         match row {
             Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,
             Row::Bad(bad) => {

@@ -31,8 +31,7 @@ pub struct Example {
     pub fields: Option<String>,
     /// Its line or row in the file, from 1; 0 without a file.
     pub row: u64,
-    /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
-    /// problem where avg@32 is to be measured.
+    /// Further rows that ask and answer the same: sets for avg@32 hold 32 copies of a problem.
     pub copies: u32,
 }
 

@@ -1,9 +1,9 @@
 //! Refusals that several modules word alike.
 
-use std::fmt::Display;
-use std::path::Path;
-
 use hapo_core::{Fault, Refusal};
+use std::{fmt::Display, path::Path};
+
+pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// The hint for a file that contradicts itself or is cut.
 pub(crate) const DAMAGED: &str = "take the file again from where it comes";

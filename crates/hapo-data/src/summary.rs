@@ -2,17 +2,13 @@
 //!
 //! The crate knows no tokenizer: token counts come from a function that the caller passes.
 
+use crate::dataset::{Reading, Unread, open_all, question_hash};
+use crate::template::{PromptTemplate, prompt_of};
+use crate::{example::Example, layouts::NamedColumns, row::Row};
+use hapo_core::Refusal;
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-use serde::Serialize;
-
-use crate::dataset::{Reading, Unread, open_all, question_hash};
-use crate::example::Example;
-use crate::layouts::NamedColumns;
-use crate::row::Row;
-use crate::template::{PromptTemplate, prompt_of};
-use hapo_core::Refusal;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FileSummary {

@@ -44,10 +44,7 @@ pub struct AdmissionRule<'a> {
 /// Takes, for every example, its first solutions whose reward is a success and which fit (D9, D28), at most `rule.most`.
 ///
 /// `grade` gives the reward and the verdict of a solution by the index of its example and its own; `encode` its tokens.
-///
-/// # Errors
-///
-/// The first of either.
+/// The first error of either ends it.
 pub fn admit<E>(
     dataset: &Dataset,
     rule: AdmissionRule<'_>,

@@ -85,8 +85,7 @@ impl From<&'static Template> for PromptTemplate {
 }
 
 impl ChatPrompt {
-    /// The turns of an example with the run's words: its system text in front unless the example has one, its suffix
-    /// behind the user's last turn.
+    /// The turns with the run's words: its system text in place of the example's, its suffix on the user's last turn.
     pub(crate) fn render(&self, example: &Example) -> Result<String, Refusal> {
         let mut turns = example.turns(self.system.as_deref());
         let last = turns.iter_mut().rev().find(|it| it.role == "user");
@@ -155,10 +154,7 @@ impl PromptTemplate {
 ///
 /// The model's own template renders messages whole: a system text of the file, unless the run has one, and all turns; the
 /// run's suffix goes behind the last one of the user. A template of the table brings its own system text.
-///
-/// # Errors
-/// When the prompt is rendered with another template, is a dialogue that the template has no place for, or
-/// is missing.
+/// A prompt with another template around it, a dialogue without a place in the template, and a missing one are errors.
 pub fn prompt_of(example: &Example, template: &PromptTemplate) -> Result<String, Refusal> {
     let refuse = |problem: String| {
         let refusal = Refusal::input(format!("row {}, id {}: {problem}", example.row, example.id));
@@ -304,8 +300,7 @@ fn literal(text: &str) -> String {
     format!("'{text}'")
 }
 
-/// SHA-256, in hexadecimal, of the template's text and of the end of its turns: two runs with the same hash used the
-/// same words.
+/// SHA-256, in hexadecimal, of the template's text and of the end of its turns: the same hash, the same words.
 pub fn template_hash(template: &Template) -> String {
     let end = match template.end_of_turn {
         EndOfTurn::Token(token) => token,

@@ -7,8 +7,7 @@ use std::fmt;
 /// Lists and objects in one another, at most.
 const NESTING: usize = 128;
 
-/// A value of a row. Not serde's: it knows numbers that are not finite, repeated keys and the types
-/// that only columns have.
+/// A value of a row. Not serde's: it knows numbers that are not finite, repeated keys and the types of columns alone.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -25,6 +24,8 @@ pub(crate) enum Value {
 /// The keys and values of an object in their order, repeated keys included.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Object(pub(crate) Vec<(String, Value)>);
+
+pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -52,9 +53,7 @@ impl Object {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
-}
 
-impl Object {
     pub(crate) fn into_json(self) -> serde_json::Map<String, serde_json::Value> {
         let fields = self.0.into_iter();
         fields.map(|(name, it)| (name, it.into_json())).collect()
@@ -136,8 +135,7 @@ fn double_or_digits(digits: String) -> serde_json::Value {
     }
 }
 
-/// A text that is one number in e-notation, such as `6.02E23`, in plain digits. Inside a formula, and to a grader, e is
-/// Euler's number.
+/// A text that is one number in e-notation (`6.02E23`), in plain digits: in a formula, and to a grader, e is Euler's.
 pub(crate) fn without_exponent(text: &str) -> Option<String> {
     text.contains(['e', 'E']).then(|| plain_digits(text)).flatten()
 }
@@ -203,7 +201,7 @@ pub(crate) fn shorten(text: &str) -> String {
 }
 
 /// The object in the bytes of one row of a text file; `first` allows a byte order mark before it.
-pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
+pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").filter(|_| first).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         fault("row", "UTF-8", &format!("an invalid byte at position {}", error.valid_up_to() + 1))
@@ -266,8 +264,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// A value whose syntax has been checked. Numbers are read from their digits: serde's types hold no integer beyond 64
-/// bits.
+/// A value whose syntax has been checked; numbers by their digits, since serde's hold no integer beyond 64 bits.
 fn json_value(json: &str, depth: usize) -> serde_json::Result<Value> {
     if depth == NESTING {
         return Ok(Value::Other("lists or objects nested too deeply"));

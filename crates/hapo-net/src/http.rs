@@ -28,8 +28,7 @@ pub fn config(is_https: bool) -> ConfigBuilder<AgentScope> {
         .proxy(proxy(is_https))
 }
 
-/// The proxy of the environment. `ureq` takes `HTTPS_PROXY` for http too, which would lead a server on this machine
-/// through it.
+/// The proxy of the environment. `ureq` takes `HTTPS_PROXY` for http too: a server on this machine would go through it.
 fn proxy(is_https: bool) -> Option<Proxy> {
     let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -74,9 +73,45 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 /// A number of seconds; one beyond what a clock can count is the longest pause there is.
-pub fn seconds(number: f64) -> Option<Duration> {
+fn seconds(number: f64) -> Option<Duration> {
     const LONGEST: f64 = 1e9;
     (number.is_finite() && number >= 0.0).then(|| Duration::from_secs_f64(number.min(LONGEST)))
+}
+
+/// How long until a spent limit (`x-ratelimit-remaining-*` is 0) is filled again: the longest `x-ratelimit-reset-*`.
+pub(crate) fn spent(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: String| headers.get(name)?.to_str().ok().map(str::trim);
+    ["requests", "tokens"]
+        .iter()
+        .filter(|it| text(format!("x-ratelimit-remaining-{it}")) == Some("0"))
+        .filter_map(|it| reset(text(format!("x-ratelimit-reset-{it}"))?))
+        .max()
+}
+
+/// `6m0s`, `1.5s`, `20ms`, or bare seconds.
+fn reset(text: &str) -> Option<Duration> {
+    if let Ok(it) = text.parse::<f64>() {
+        return seconds(it);
+    }
+    let (mut rest, mut total) = (text, 0.0);
+    while !rest.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|it: char| it.is_ascii_digit()).unwrap_or(rest.len());
+        total += number
+            * match &rest[..letters] {
+                "d" => 86_400.0,
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                _ => return None,
+            };
+        rest = &rest[letters..];
+    }
+    seconds(total)
 }
 
 #[derive(Debug)]
@@ -94,8 +129,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Attempts until there is a result, or a failure that will not pass, or the last attempt has failed. `waiting` hears
-    /// the cause of each wait and its length.
+    /// Attempts until one succeeds, fails for good or is the last. `waiting` hears each wait's cause and length.
     pub fn run<C: ?Sized, T, E>(
         self,
         context: &mut C,
@@ -118,4 +152,4 @@ impl Retries {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -1,13 +1,10 @@
 //! JSON as Python writes it.
 
+use super::{MAX_RENDERED_BYTES, RECURSION, invalid};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use std::fmt::Write as _;
 
-use minijinja::value::{Kwargs, Value, ValueKind};
-
-use super::{MAX_RENDERED_BYTES, RECURSION, invalid};
-
-/// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
-/// `:` unless it is indented.
+/// `json.dumps` as transformers calls it: texts as they are, spaces after `,` and `:` unless it is indented.
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja::Error> {
     let flag = |name| options.get::<Option<bool>>(name).map(Option::unwrap_or_default);
@@ -148,8 +145,7 @@ impl PythonJson {
     }
 }
 
-/// `repr` of a float: the shortest digits that read back, an exponent of at least two digits from
-/// 1e16 up and below 1e-4.
+/// `repr` of a float: shortest digits that read back, an exponent of two digits or more from 1e16 up and below 1e-4.
 pub(super) fn python_float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

@@ -11,19 +11,15 @@
 mod bounds;
 mod json;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use chrono::DateTime;
 use chrono::format::{Item, StrftimeItems};
+use hapo_core::Refusal;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind, State, UndefinedBehavior, filters};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-
-use hapo_core::Refusal;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 pub use bounds::{MEMORY, TIME};
 use json::tojson;
@@ -35,8 +31,7 @@ pub const MAX_RENDERED_BYTES: usize = 4 << 20;
 /// Instructions that one rendering may execute. A dialogue of a thousand turns takes some 200,000.
 pub const FUEL: u64 = 5_000_000;
 pub const RECURSION: usize = 100;
-/// The time of `strftime_now` where results must not depend on the day: 26 July 2024, the default of Llama 3.2's
-/// template. Seconds of the Unix epoch.
+/// The time of `strftime_now`, in Unix seconds, where results must not depend on the day: Llama 3.2's 26 July 2024.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 #[derive(Clone, Debug)]
@@ -96,12 +91,7 @@ impl ChatTemplate {
         })
     }
 
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// A dialogue as text. `messages` are a list of [`Message`](crate::Message) or of anything with the fields that the
-    /// template reads.
+    /// A dialogue as text; `messages` are [`Message`](crate::Message)s, or anything with the fields that it reads.
     pub fn render(
         &self,
         messages: &(impl Serialize + ?Sized),

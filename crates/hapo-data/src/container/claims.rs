@@ -153,9 +153,11 @@ fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> io::Result<()> {
     })
 }
 
+type See<'a> = dyn FnMut(&[i16], i64) + 'a;
+
 /// Hands the numbers of a structure of Thrift's compact protocol to `see`, with the fields that lead to each; a text
 /// counts as its length. Gives the length of the structure, nothing for bytes that are none.
-fn numbers(bytes: &[u8], see: &mut dyn FnMut(&[i16], i64)) -> Option<usize> {
+fn numbers(bytes: &[u8], see: &mut See<'_>) -> Option<usize> {
     let mut reader = Reader { bytes, at: 0 };
     reader.structure(&mut Vec::new(), see)?;
     Some(reader.at)
@@ -230,7 +232,7 @@ impl Reader<'_> {
         Some(total)
     }
 
-    fn structure(&mut self, path: &mut Vec<i16>, see: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
+    fn structure(&mut self, path: &mut Vec<i16>, see: &mut See<'_>) -> Option<()> {
         let mut id = 0_i16;
         loop {
             let head = self.byte()?;
@@ -250,12 +252,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(
-        &mut self,
-        kind: u8,
-        path: &mut Vec<i16>,
-        see: &mut dyn FnMut(&[i16], i64),
-    ) -> Option<()> {
+    fn value(&mut self, kind: u8, path: &mut Vec<i16>, see: &mut See<'_>) -> Option<()> {
         match kind {
             1..=3 => drop(self.byte()?),
             4..=6 => see(path, self.signed()?),

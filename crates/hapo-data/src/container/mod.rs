@@ -12,13 +12,12 @@ mod flatbuffer;
 mod parquet;
 mod text;
 
-use crate::refuse::{DAMAGED, of_file};
+use crate::refuse::{DAMAGED, Result, of_file};
 use crate::row::LINE_LIMIT;
 use crate::value::{Fault, Object};
 use hapo_core::Refusal;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 pub(crate) use text::lines;
 
@@ -56,7 +55,7 @@ pub(crate) struct RawRow {
 }
 
 /// The rows of a file. An error ends them: later rows cannot be found.
-pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Refusal>> + 'a>;
+pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow>> + 'a>;
 
 pub(crate) struct Opened<'a> {
     pub(crate) container: Container,
@@ -65,7 +64,7 @@ pub(crate) struct Opened<'a> {
     pub(crate) rows: RawRows<'a>,
 }
 
-pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Refusal> {
+pub(crate) fn open(path: &Path) -> Result<Opened<'static>> {
     let io = |source| Refusal::io("read", path)(source);
     let mut file = File::open(path).map_err(io)?;
     let mut magic = [0; 4];
@@ -96,10 +95,7 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
     (b"FEA1", "a Feather file of version 1", "write it again as Parquet: to_parquet"),
 ];
 
-pub(crate) fn open_reader(
-    reader: impl Read + 'static,
-    path: &Path,
-) -> Result<Opened<'static>, Refusal> {
+pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Opened<'static>> {
     let io = |source| Refusal::io("read", path)(source);
     let mut reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, reader));
     let compression = match reader.fill_buf().map_err(io)? {
@@ -179,7 +175,7 @@ fn broken<T>(problem: impl Into<String>) -> io::Result<T> {
 }
 
 /// Rows until there is none or an error.
-fn rows_of<'a>(next: impl FnMut() -> Result<Option<RawRow>, Refusal> + 'a) -> RawRows<'a> {
+fn rows_of<'a>(next: impl FnMut() -> Result<Option<RawRow>> + 'a) -> RawRows<'a> {
     let mut next = Some(next);
     Box::new(std::iter::from_fn(move || {
         let row = next.as_mut()?().transpose();

@@ -10,9 +10,7 @@ use hapo_core::{Refusal, fenced};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
-use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::{fs::File, io, path::Path};
 
 pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Refusal> {
     let reader = checked(&mut file).map_err(|error| damage(path, None, &error))?;

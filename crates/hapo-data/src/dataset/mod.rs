@@ -3,9 +3,8 @@
 //! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file
 //! of any size, [`load`] puts them into memory.
 //!
-//! Price: bad rows do not stop the reading; the caller decides what to do with [`Loaded::bad_rows`]
-//! and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that
-//! doubles as it fills.
+//! Price: bad rows do not stop the reading; the caller decides what to do with [`Loaded::bad_rows`] and must not forget
+//! to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that doubles as it fills.
 
 mod reading;
 mod rows;
@@ -16,15 +15,11 @@ use crate::container::{self, Container, RawRow, lines};
 use crate::example::{Example, THINK, THOUGHT};
 use crate::layouts::{self, NamedColumns};
 use crate::row::{BadRow, LINE_LIMIT, Row};
-use crate::template::PromptTemplate;
-use crate::value::Object;
-use hapo_core::Refusal;
+use crate::{refuse::Result, template::PromptTemplate, value::Object};
 use sha2::{Digest, Sha256};
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+use std::{borrow::Cow, collections::HashMap, collections::hash_map::Entry};
 
 pub use reading::{Only, Reading};
 pub use rows::Rows;
@@ -40,7 +35,7 @@ pub struct Dataset {
 impl Dataset {
     /// The same for a template's prompts. Thoughts of solutions stand in the tags that the model's own template writes,
     /// and where a prompt ends in `<think>` and a line break, a solution does not begin with it once more.
-    pub fn under(&self, template: &PromptTemplate) -> Result<Cow<'_, Dataset>, Refusal> {
+    pub fn under(&self, template: &PromptTemplate) -> Result<Cow<'_, Dataset>> {
         let thinks = |it: &String| it.starts_with(THINK);
         if !self.examples.iter().any(|it| it.teachers.iter().any(thinks)) {
             return Ok(Cow::Borrowed(self));
@@ -84,12 +79,12 @@ pub struct Loaded {
 
 /// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
 /// and the hub leave them, or a pattern of file names.
-pub fn open(path: &Path) -> Result<Rows<'static>, Refusal> {
+pub fn open(path: &Path) -> Result<Rows<'static>> {
     Rows::of_files(data_files(path)?, &Reading::default())
 }
 
 /// Opens several data sets one after the other, as the user says that they are read.
-pub fn open_all(paths: &[PathBuf], reading: &Reading) -> Result<Rows<'static>, Refusal> {
+pub fn open_all(paths: &[PathBuf], reading: &Reading) -> Result<Rows<'static>> {
     let mut files = Vec::new();
     for it in paths {
         files.extend(data_files(it)?);
@@ -101,23 +96,17 @@ pub fn open_all(paths: &[PathBuf], reading: &Reading) -> Result<Rows<'static>, R
 }
 
 /// Opens a reader; `path` is its name in messages. Parquet, which is read from its end, is copied into a temporary file.
-pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Refusal> {
+pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>> {
     Rows::begin(container::open_reader(reader, path)?, path, &Reading::default())
 }
 
-/// Reads a whole file into memory.
-///
-/// # Errors
-/// Those of [`open`], and damage found on the way. Bad rows are no errors.
-pub fn load(path: &Path) -> Result<Loaded, Refusal> {
+/// Reads a whole file into memory, as [`load_rows`] does.
+pub fn load(path: &Path) -> Result<Loaded> {
     load_rows(open(path)?)
 }
 
-/// Reads rows whole into memory.
-///
-/// # Errors
-/// Damage found on the way. Bad rows are no errors.
-pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Refusal> {
+/// Reads rows whole into memory. Damage found on the way is an error, bad rows are none.
+pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded> {
     let mut dataset = Dataset::default();
     let mut bad_rows = Vec::new();
     let mut bad_row_count = 0;
@@ -198,9 +187,7 @@ type JsonRow = Result<serde_json::Map<String, serde_json::Value>, String>;
 
 /// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null,
 /// numbers with more digits than a double has become texts of them.
-pub fn json_rows(
-    path: &Path,
-) -> Result<impl Iterator<Item = Result<JsonRow, Refusal>> + use<>, Refusal> {
+pub fn json_rows(path: &Path) -> Result<impl Iterator<Item = Result<JsonRow>> + use<>> {
     Ok(container::open(path)?.rows.map(as_json))
 }
 
@@ -208,11 +195,11 @@ pub fn json_rows(
 pub fn json_lines(
     reader: impl BufRead + 'static,
     name: &str,
-) -> impl Iterator<Item = Result<JsonRow, Refusal>> {
+) -> impl Iterator<Item = Result<JsonRow>> {
     lines(reader, Path::new(name), LINE_LIMIT).map(as_json)
 }
 
-fn as_json(row: Result<RawRow, Refusal>) -> Result<JsonRow, Refusal> {
+fn as_json(row: Result<RawRow>) -> Result<JsonRow> {
     Ok(row?
         .fields
         .map(Object::into_json)

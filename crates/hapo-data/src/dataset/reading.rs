@@ -3,6 +3,7 @@
 use crate::layouts::{Columns, NamedColumns, at};
 use crate::value::{Object, Value};
 use hapo_core::{Refusal, expected};
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
@@ -35,7 +36,7 @@ impl Reading {
         let columns = self.columns.iter().flat_map(Columns::names);
         let only = self.only.iter().map(|it| it.column.as_str());
         let names = columns.chain(self.drop.iter().map(String::as_str)).chain(only);
-        NamedColumns::of(names.map(str::to_owned).collect())
+        NamedColumns { missing: names.map(str::to_owned).collect(), present: BTreeSet::new() }
     }
 
     pub(super) fn takes(&self, row: &Object) -> bool {

@@ -1,20 +1,18 @@
 //! The rows of a file, or of several one after the other, under the layout that their content has.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
-
-use sha2::{Digest, Sha256};
-
 use super::reading::Reading;
 use super::unread::{Unread, count};
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
 use crate::layouts::{self, DATASET_LAYOUTS, Layout, NamedColumns};
-use crate::refuse::of_file;
+use crate::refuse::{Result, of_file};
 use crate::row::{BadRow, Row};
 use crate::value::{Fault, Object, Value, fault, shorten, without_exponent};
 use hapo_core::Refusal;
+use sha2::{Digest, Sha256};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
@@ -33,7 +31,7 @@ pub struct Rows<'a> {
     pub container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub compression: Option<&'static str>,
-    head: VecDeque<Result<RawRow, Refusal>>,
+    head: VecDeque<Result<RawRow>>,
     rest: RawRows<'a>,
     ended: bool,
     ids: HashMap<u128, u64>,
@@ -49,7 +47,7 @@ impl<'a> Rows<'a> {
     pub(crate) fn new(
         path: &Path,
         layout: &'static Layout,
-        head: VecDeque<Result<RawRow, Refusal>>,
+        head: VecDeque<Result<RawRow>>,
         opened: Opened<'a>,
     ) -> Self {
         let Opened { container, compression, rows: rest } = opened;
@@ -73,10 +71,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The rows of files, one after the other; each has a layout of its own.
-    pub(super) fn of_files(
-        files: Vec<PathBuf>,
-        reading: &Reading,
-    ) -> Result<Rows<'static>, Refusal> {
+    pub(super) fn of_files(files: Vec<PathBuf>, reading: &Reading) -> Result<Rows<'static>> {
         let mut further = VecDeque::from(files);
         let first = further.pop_front().expect("a data set has a file");
         let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
@@ -89,7 +84,7 @@ impl<'a> Rows<'a> {
         mut opened: Opened<'static>,
         path: &Path,
         reading: &Reading,
-    ) -> Result<Rows<'static>, Refusal> {
+    ) -> Result<Rows<'static>> {
         let mut head = VecDeque::new();
         while reading.columns.is_none() && head.len() < HEAD_ROWS {
             let Some(row) = opened.rows.next() else { break };
@@ -108,7 +103,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Opens the next file; `false` when there is none.
-    fn next_file(&mut self) -> Result<bool, Refusal> {
+    fn next_file(&mut self) -> Result<bool> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
@@ -198,10 +193,7 @@ impl<'a> Rows<'a> {
                 entry.insert(number);
             }
             Entry::Occupied(entry) if is_own && *entry.get() > self.base => {
-                let unit = match self.container {
-                    Container::JsonLines => "line",
-                    _ => "row",
-                };
+                let unit = if self.container == Container::JsonLines { "line" } else { "row" };
                 let row = entry.get() - self.base;
                 let expected = format!("an id of its own ({unit} {row} has this one)");
                 let got = shorten(&format!("{:?}", example.id));
@@ -232,7 +224,7 @@ fn bad_row(file: String, row: u64, container: Container, fault: Fault) -> BadRow
 }
 
 impl Iterator for Rows<'_> {
-    type Item = Result<Row, Refusal>;
+    type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -265,11 +257,11 @@ impl Iterator for Rows<'_> {
 }
 
 fn recognise(
-    head: &mut VecDeque<Result<RawRow, Refusal>>,
+    head: &mut VecDeque<Result<RawRow>>,
     container: Container,
     path: &Path,
     reading: &Reading,
-) -> Result<&'static Layout, Refusal> {
+) -> Result<&'static Layout> {
     let rows = head.iter().filter_map(|it| it.as_ref().ok()?.fields.as_ref().ok());
     let objects: Vec<Object> = rows
         .map(|it| {

@@ -4,11 +4,8 @@
 use crate::refuse::{DAMAGED, of_file};
 use hapo_core::{Refusal, found_at, if_there};
 use serde::Deserialize;
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, ffi::OsStr, fmt::Display, fs};
 
 const DEPTH: u32 = 4;
 /// Endings of files with rows, before those of compression.
@@ -58,7 +55,8 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
             [only] => only,
             all if all.iter().any(|it| it == "train") => "train",
             all => {
-                let problem = format!("no split named train, name one of {}", named(folder, all));
+                let splits = listed(all.iter().map(|it| folder.join(it)));
+                let problem = format!("no split named train, name one of {splits}");
                 return Err(unclear(folder, problem));
             }
         };
@@ -78,14 +76,9 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
     if kept.is_empty() {
         return Err(unclear(folder, "no file with rows in it (JSON, Parquet, Arrow, CSV)"));
     }
-    let others: Vec<String> = kept
-        .iter()
-        .filter(|it| !training && split(it) == Split::Other)
-        .map(|it| it.display().to_string())
-        .collect();
+    let others = listed(kept.iter().filter(|it| !training && split(it) == Split::Other));
     if !others.is_empty() {
-        let problem = format!("no training split, name one of {}", others.join(", "));
-        return Err(unclear(folder, problem));
+        return Err(unclear(folder, format!("no training split, name one of {others}")));
     }
     // The original MATH: a folder for each class, a numbered file for each problem.
     let is_numbered = |it: &PathBuf| {
@@ -97,16 +90,15 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
     }
     let folders: BTreeSet<&Path> = kept.iter().filter_map(|it| it.parent()).collect();
     if folders.len() > 1 {
-        let all: Vec<String> = folders.iter().map(|it| it.display().to_string()).collect();
-        let problem = format!("rows in several folders, name one of {}", all.join(", "));
+        let problem = format!("rows in several folders, name one of {}", listed(folders));
         return Err(unclear(folder, problem));
     }
     Ok(kept)
 }
 
-fn named(folder: &Path, names: &[String]) -> String {
-    let all: Vec<String> = names.iter().map(|it| folder.join(it).display().to_string()).collect();
-    all.join(", ")
+fn listed(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> String {
+    let all = paths.into_iter().map(|it| it.as_ref().display().to_string());
+    all.collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Deserialize)]

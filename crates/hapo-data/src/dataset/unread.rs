@@ -1,10 +1,9 @@
 //! Fields that no layout reads, and what is lost with them.
 
-use serde::Serialize;
-use std::collections::BTreeMap;
-
 use crate::value::{Object, Value, shorten};
 use hapo_core::{Refusal, counted, is_among};
+use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Fields that are not read, each with the number of rows that have it; at most 64 names of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

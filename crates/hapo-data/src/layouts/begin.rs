@@ -6,7 +6,7 @@ use super::fields::{
     with_solutions, without_end_token,
 };
 use crate::example::{Example, Message};
-use crate::value::{Fault, Object, Value, fault, unexpected};
+use crate::value::{Object, Result, Value, fault, unexpected};
 
 /// The golds of TRL's columns, which its reward functions read.
 pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
@@ -15,7 +15,7 @@ pub(super) const ANSWERS: &[&str] =
     &["answer", "final_answer", "expected_answer", "gold", "ground_truth"];
 pub(super) const SOLUTIONS: &[&str] = &["solution", "solutions", "teacher", "rationale"];
 
-pub(super) fn own(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn own(example: &mut Example, row: &Object) -> Result<()> {
     match row.get("id") {
         Some(Value::Number(digits)) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
             example.id.clone_from(digits);
@@ -30,14 +30,14 @@ pub(super) fn own(example: &mut Example, row: &Object) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn verl(_: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn verl(_: &mut Example, row: &Object) -> Result<()> {
     match row.some("extra_info") {
         None | Some(Value::Object(_)) => Ok(()),
         other => Err(unexpected("extra_info", "a structure", other)),
     }
 }
 
-pub(super) fn simplerl_v0(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn simplerl_v0(example: &mut Example, row: &Object) -> Result<()> {
     let input = text(row, "input")?;
     let question = optional_text(row, "question").map(str::to_owned);
     example.problem = question.or_else(|| problem_in(&input)).unwrap_or_else(|| input.clone());
@@ -46,7 +46,7 @@ pub(super) fn simplerl_v0(example: &mut Example, row: &Object) -> Result<(), Fau
 }
 
 /// The solution becomes the teacher's unchanged; the text after the last `####` is the gold.
-pub(super) fn gsm8k(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn gsm8k(example: &mut Example, row: &Object) -> Result<()> {
     let solution = text(row, "answer")?;
     let gold = line_after_hashes(&solution).map(|gold| gold.replace(',', ""));
     example.answer = gold.filter(|gold| !gold.is_empty()).ok_or_else(|| {
@@ -57,7 +57,7 @@ pub(super) fn gsm8k(example: &mut Example, row: &Object) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn completion(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn completion(example: &mut Example, row: &Object) -> Result<()> {
     if row.some("completion").is_some() {
         example.teachers.push(completion_of(row, "completion")?);
     }
@@ -65,7 +65,7 @@ pub(super) fn completion(example: &mut Example, row: &Object) -> Result<(), Faul
 }
 
 /// A pair, or a dialogue, or a text. Beside a gold the completion may be missing: such a row has no teacher.
-pub(super) fn trl_sft(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn trl_sft(example: &mut Example, row: &Object) -> Result<()> {
     let has_completion = row.some("completion").is_some();
     if row.has("messages") && !(row.has("prompt") && has_completion) {
         let turns = messages(row.get("messages"), "messages")?;
@@ -108,7 +108,7 @@ fn split_text(example: &mut Example, text: &str) {
     example.teachers.push(solution.to_owned());
 }
 
-pub(super) fn input_output(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn input_output(example: &mut Example, row: &Object) -> Result<()> {
     let first = |names: &[&'static str]| names.iter().copied().find(|name| row.has(name));
     let input = first(&["instruction", "input", "question"]).unwrap_or("input");
     set_text_or_messages(example, row.get(input), input)?;
@@ -126,12 +126,12 @@ pub(super) fn input_output(example: &mut Example, row: &Object) -> Result<(), Fa
     Ok(())
 }
 
-pub(super) fn luffy_sft(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn luffy_sft(example: &mut Example, row: &Object) -> Result<()> {
     example.teachers.push(solution(row.get("target"), "target")?);
     Ok(())
 }
 
-pub(super) fn sharegpt(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn sharegpt(example: &mut Example, row: &Object) -> Result<()> {
     const FIELD: &str = "conversations";
     let mut turns = messages(row.get(FIELD), FIELD)?;
     if let Some(system) = optional_text(row, "system") {
@@ -141,7 +141,7 @@ pub(super) fn sharegpt(example: &mut Example, row: &Object) -> Result<(), Fault>
 }
 
 /// The gold is the answer, or the solution's final answer.
-pub(super) fn plain(example: &mut Example, row: &Object) -> Result<(), Fault> {
+pub(super) fn plain(example: &mut Example, row: &Object) -> Result<()> {
     let mut found = Vec::new();
     for (name, value) in SOLUTIONS.iter().filter_map(|name| row.any_case(name)) {
         found.extend(solutions(value, name)?);

@@ -3,15 +3,13 @@
 use super::at;
 use super::fields::{gold, gold_of_solution, is_worked, label, set_text_or_messages, solutions};
 use super::question::{Choices, put_before};
-use crate::example::Example;
-use crate::refuse::unknown;
-use crate::value::{Fault, Object, Value, unexpected};
+use crate::value::{Object, Result, Value, unexpected};
+use crate::{example::Example, refuse::unknown};
 use hapo_core::{Refusal, expected};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Names of the columns, for files that no layout fits. A name with dots leads into structures:
-/// `reward_model.ground_truth`.
+/// Names of the columns, for files that no layout fits. Dots lead into structures: `reward_model.ground_truth`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
@@ -98,7 +96,7 @@ impl Columns {
         self.names().any(|it| it == name || it.split('.').next() == Some(name))
     }
 
-    pub(crate) fn read(&self, row: &Object) -> Result<Example, Fault> {
+    pub(crate) fn read(&self, row: &Object) -> Result<Example> {
         let mut example = Example::default();
         let problem = at(row, &self.problem);
         set_text_or_messages(&mut example, problem, &self.problem)?;
@@ -161,10 +159,6 @@ pub struct NamedColumns {
 }
 
 impl NamedColumns {
-    pub(crate) fn of(missing: Vec<String>) -> Self {
-        Self { missing, present: BTreeSet::new() }
-    }
-
     pub(crate) fn add(&mut self, row: &Object) {
         if self.missing.is_empty() {
             return;

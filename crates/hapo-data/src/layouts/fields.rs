@@ -2,10 +2,10 @@
 
 use crate::example::{Example, Message, with_thought};
 use crate::template::TEMPLATES;
-use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
+use crate::value::{Object, Result, Value, fault, json_list, json_texts, unexpected};
 use hapo_core::is_among;
 
-pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
+pub(super) fn text(row: &Object, field: &str) -> Result<String> {
     match row.get(field) {
         Some(Value::Text(text)) if !text.trim().is_empty() => Ok(text.clone()),
         other => Err(unexpected(field, "a string that is not empty", other)),
@@ -28,7 +28,7 @@ pub(super) fn label(value: &Value, text_only: bool) -> Option<&str> {
 
 /// The messages of a dialogue, at least one: `role` and `content`, or `ShareGPT`'s `from` and `value`. A thought beside the
 /// content stands before it in `<think>`. A `developer` is the system.
-pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>, Fault> {
+pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>> {
     const EXPECTED: &str = "a list of messages with role and content";
     let Some(Value::List(items)) = value else {
         return Err(unexpected(field, EXPECTED, value));
@@ -45,7 +45,7 @@ const NOT_TEXT: &str =
     "tool_calls function_call function_calls tools functions images image audio videos";
 const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-fn message(item: &Value, place: &str) -> Result<Message, Fault> {
+fn message(item: &Value, place: &str) -> Result<Message> {
     let key = |name: &str| format!("{place}.{name}");
     let Value::Object(item) = item else {
         return Err(unexpected(place, "a message with role and content", Some(item)));
@@ -108,11 +108,7 @@ fn message(item: &Value, place: &str) -> Result<Message, Fault> {
 
 /// Puts the messages of a prompt into an example: the last user's text is the problem, a system text
 /// that begins is kept, and so is a whole dialogue of more turns.
-pub(super) fn set_prompt(
-    example: &mut Example,
-    messages: Vec<Message>,
-    field: &str,
-) -> Result<(), Fault> {
+pub(super) fn set_prompt(example: &mut Example, messages: Vec<Message>, field: &str) -> Result<()> {
     let Some(user) = messages.iter().rev().find(|it| it.role == "user") else {
         return Err(fault(field, "a message of the user", "none"));
     };
@@ -137,7 +133,7 @@ pub(super) fn set_text_or_messages(
     example: &mut Example,
     value: Option<&Value>,
     field: &str,
-) -> Result<(), Fault> {
+) -> Result<()> {
     let is_python = |text: &str| text.trim_start().starts_with("[{'");
     let listed = value.and_then(Value::text).and_then(json_list);
     match listed.as_ref().or(value) {
@@ -156,11 +152,7 @@ pub(super) fn set_text_or_messages(
 }
 
 /// A dialogue that ends in the assistant's turn: the turns before it are the prompt, it is the teacher's solution.
-pub(super) fn dialogue(
-    example: &mut Example,
-    mut turns: Vec<Message>,
-    field: &str,
-) -> Result<(), Fault> {
+pub(super) fn dialogue(example: &mut Example, mut turns: Vec<Message>, field: &str) -> Result<()> {
     let last = turns.pop().filter(|it| it.role == "assistant");
     let Some(last) = last.filter(|it| !it.content.trim().is_empty()) else {
         let expected = "an assistant's message that is not empty at the end";
@@ -172,7 +164,7 @@ pub(super) fn dialogue(
 }
 
 /// The solutions in a value: a text, a list of them, or an assistant's messages. Null and empty values are skipped.
-pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>, Fault> {
+pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>> {
     const EXPECTED: &str = "a solution: a string, a list of them, or messages";
     match value {
         Value::Null => Ok(Vec::new()),
@@ -193,8 +185,7 @@ pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>, Fault
     }
 }
 
-/// Adds solutions to an example, but for those that are there already and those that are its gold answer again: these
-/// show nothing.
+/// Adds solutions to an example, but for those that it has and those that are its gold answer again: they show nothing.
 pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
     for it in solutions {
         // Of an object there is nothing to show but itself.
@@ -206,7 +197,7 @@ pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
 }
 
 /// The first message of a target.
-pub(super) fn solution(value: Option<&Value>, field: &str) -> Result<String, Fault> {
+pub(super) fn solution(value: Option<&Value>, field: &str) -> Result<String> {
     let first = messages(value, field)?.swap_remove(0).content;
     let solution = without_end_token(&first);
     if solution.trim().is_empty() {
@@ -217,7 +208,7 @@ pub(super) fn solution(value: Option<&Value>, field: &str) -> Result<String, Fau
 }
 
 /// A text, or a list of them, none empty.
-pub(super) fn teachers(value: Option<&Value>, field: &str) -> Result<Vec<String>, Fault> {
+pub(super) fn teachers(value: Option<&Value>, field: &str) -> Result<Vec<String>> {
     const EXPECTED: &str = "a string or a list of strings, none empty";
     let texts = match value {
         None | Some(Value::Null) => &[],
@@ -254,9 +245,8 @@ pub(super) fn is_worked(text: &str) -> bool {
     boxed || after_hashes(text).is_some()
 }
 
-/// The final answer of a worked solution: its last box, or the text after its last `####`, without thousands
-/// separators.
-pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault> {
+/// The final answer of a worked solution: its last box, or what follows its last `####`, without thousands separators.
+pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String> {
     let found = match last_boxed(text) {
         Some(it) => Some(it.trim().to_owned()),
         None => after_hashes(text),
@@ -279,8 +269,7 @@ fn after_hashes(text: &str) -> Option<String> {
     Some(if is_number { gold.replace(',', "") } else { gold.to_owned() })
 }
 
-/// The problem inside a prompt that some template was already put around; `None` for a text that
-/// shows no sign of one.
+/// The problem inside a prompt that some template was already put around; `None` for a text that shows no sign of one.
 pub(super) fn problem_in(text: &str) -> Option<String> {
     for template in TEMPLATES {
         let (before, after) = template.text.split_once("{input}")?;
@@ -298,7 +287,7 @@ pub(super) fn problem_in(text: &str) -> Option<String> {
 }
 
 /// Gold answers: a text, a number, or a list of alternatives. The first and the others.
-pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<String>), Fault> {
+pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<String>)> {
     const EXPECTED: &str =
         "a gold answer: a string that is not empty, a finite number or a list of them";
     let one = |value: &Value| match value {
@@ -352,12 +341,8 @@ pub fn golds_in(text: &str) -> Vec<String> {
     }
 }
 
-/// The gold in the first of the fields that the row has; of a worked solution, its last box. `None` if the row has none
-/// of the fields.
-pub(super) fn gold_of(
-    row: &Object,
-    fields: &[&str],
-) -> Result<Option<(String, Vec<String>)>, Fault> {
+/// The gold in the first of the fields that the row has, if it has one; of a worked solution, its last box.
+pub(super) fn gold_of(row: &Object, fields: &[&str]) -> Result<Option<(String, Vec<String>)>> {
     let Some(field) = fields.iter().find(|it| row.has(it)) else {
         return Ok(None);
     };
@@ -369,7 +354,7 @@ pub(super) fn gold_of(
 }
 
 /// The contents of a text's last box; the text itself if it has none.
-fn unboxed(text: String, field: &str) -> Result<String, Fault> {
+fn unboxed(text: String, field: &str) -> Result<String> {
     match last_boxed(&text) {
         None => Ok(text),
         Some(answer) if answer.trim().is_empty() => {
@@ -423,7 +408,7 @@ pub(super) fn without_end_token(text: &str) -> &str {
 }
 
 /// An assistant's text: a string, or messages, the last one the assistant's.
-pub(super) fn completion_of(row: &Object, field: &str) -> Result<String, Fault> {
+pub(super) fn completion_of(row: &Object, field: &str) -> Result<String> {
     let found = match row.get(field) {
         Some(value @ (Value::Text(_) | Value::List(_))) => solutions(value, field)?,
         other => return Err(unexpected(field, "a string or a list of messages", other)),

@@ -9,9 +9,8 @@ mod fields;
 mod question;
 mod table;
 
-use crate::container::Container;
-use crate::example::Example;
-use crate::value::{Fault, Object, Value, fault, unexpected};
+use crate::value::{Object, Result, Value, fault, unexpected};
+use crate::{container::Container, example::Example};
 use fields::{
     gold, gold_from_teacher, gold_of, is_worked, label, messages, problem_in, set_prompt,
     set_text_or_messages, solution, solutions, teachers, thought, with_solutions,
@@ -43,7 +42,7 @@ pub struct Layout {
     /// ones the first in the table.
     pub(crate) fit: &'static [(&'static str, u32)],
     /// Reads what the paths below cannot say.
-    pub(crate) begin: fn(&mut Example, &Object) -> Result<(), Fault>,
+    pub(crate) begin: fn(&mut Example, &Object) -> Result<()>,
     pub(crate) prompt: Prompt,
     pub(crate) gold: Gold,
     pub(crate) teachers: &'static [Teachers],
@@ -138,7 +137,7 @@ impl Layout {
         })
     }
 
-    pub(crate) fn read(&self, row: &Object) -> Result<Example, Fault> {
+    pub(crate) fn read(&self, row: &Object) -> Result<Example> {
         let mut example = Example::default();
         (self.begin)(&mut example, row)?;
         self.read_prompt(&mut example, row)?;
@@ -173,7 +172,7 @@ impl Layout {
         Ok(example)
     }
 
-    fn read_prompt(&self, example: &mut Example, row: &Object) -> Result<(), Fault> {
+    fn read_prompt(&self, example: &mut Example, row: &Object) -> Result<()> {
         match self.prompt {
             Prompt::Begun => {}
             Prompt::Text(names) => {
@@ -224,7 +223,7 @@ impl Layout {
 }
 
 impl Teachers {
-    fn read(self, example: &mut Example, row: &Object) -> Result<(), Fault> {
+    fn read(self, example: &mut Example, row: &Object) -> Result<()> {
         match self {
             Teachers::Texts(name) => example.teachers.extend(teachers(row.get(name), name)?),
             Teachers::FirstMessage(name) => {

@@ -5,14 +5,11 @@
 //!
 //! Price: the columns are known by their names. Others that look like a part are counted ([`Unread`](crate::Unread)).
 
-use std::borrow::Cow;
-
-use sha2::{Digest, Sha256};
-
-use hapo_core::is_among;
-
 use super::at;
-use crate::value::{Fault, Object, Value, fault, json_texts, unexpected};
+use crate::value::{Fault, Object, Result, Value, fault, json_texts, unexpected};
+use hapo_core::is_among;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 
 /// In the order in which layouts prefer them.
 const QUESTIONS: &[&str] =
@@ -40,7 +37,7 @@ pub(crate) struct Whole {
 }
 
 /// The row with its question in one column; nothing where it is in one already.
-pub(crate) fn whole(row: &Object) -> Result<Option<Whole>, Fault> {
+pub(crate) fn whole(row: &Object) -> Result<Option<Whole>> {
     let row = lifted(row);
     let asked = QUESTIONS.iter().find_map(|name| match row.any_case(name) {
         Some((name, Value::Text(text))) if !text.trim().is_empty() => Some((name, text.clone())),
@@ -103,9 +100,8 @@ fn lifted(row: &Object) -> Cow<'_, Object> {
 
 const DROP_SPANS: &str = "answers_spans.spans";
 
-/// The spans of a passage that answer the question: those of `SQuAD` are alternatives. DROP does not say whether several of its
-/// spans are, or are parts of one answer.
-fn span(row: &Object) -> Result<Option<Value>, Fault> {
+/// The spans of a passage that answer the question. `SQuAD`'s are alternatives; DROP's may be so, or parts of one.
+fn span(row: &Object) -> Result<Option<Value>> {
     if let Some(it @ Value::List(_)) = at(row, "answers.text") {
         return Ok(Some(it.clone()));
     }
@@ -259,7 +255,7 @@ impl Choices {
     }
 
     /// The right choice by all columns that name it, and these columns.
-    fn keys(&self, row: &Object) -> Result<Option<(usize, Vec<String>)>, Fault> {
+    fn keys(&self, row: &Object) -> Result<Option<(usize, Vec<String>)>> {
         let is_key = |it: &&(String, Value)| is_among(KEYS, &plain(&it.0)) && it.1 != Value::Null;
         let mut columns: Vec<_> = row.0.iter().filter(is_key).collect();
         columns.sort_by_key(|it| KEYS.split(' ').position(|key| key == plain(&it.0)));
@@ -281,7 +277,7 @@ impl Choices {
         }
     }
 
-    pub(super) fn gold(&self, name: &str, value: &Value) -> Result<String, Fault> {
+    pub(super) fn gold(&self, name: &str, value: &Value) -> Result<String> {
         let place = self.place(value).ok_or_else(|| self.fault(name, value))?;
         Ok(letter(place).to_string())
     }

@@ -113,8 +113,7 @@ pub const DATASET_LAYOUTS: &[Layout] = &[
         gold: Gold::First(&["gt_answer", "ground_truth_answer", "answer"]),
         ..BASE
     },
-    // OAT's tables, and many sets of the hub. The first `teacher` of the native layout may come after the rows by which a
-    // file is recognised.
+    // OAT's tables, and many sets of the hub. The first `teacher` of the native layout may come after the head.
     Layout {
         name: "oat",
         summary: "problem, answer (string, number or list of strings), solution?, no id",
@@ -201,8 +200,7 @@ pub const DATASET_LAYOUTS: &[Layout] = &[
         gold: Gold::OrTeachers(GOLDS),
         ..BASE
     },
-    // A problem and its answer under common names: AIME's `Problem`, `Answer` and `Solution`, `hendrycks_math`'s
-    // `problem` and `solution`.
+    // Common names: AIME's `Problem`, `Answer` and `Solution`, `hendrycks_math`'s `problem` and `solution`.
     Layout {
         name: "plain",
         summary: "problem or question, answer or solution, in any case",

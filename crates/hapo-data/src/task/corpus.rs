@@ -1,10 +1,8 @@
-//! Documents for pretraining: a prompt and one solution each, in a mixture of families, levels and
-//! styles.
+//! Documents for pretraining: a prompt and one solution each, in a mixture of families, levels and styles.
 //!
-//! Purpose: the base model's character is made here. How often a level occurs decides how often the
-//! base solves it; how often the teacher's style occurs at a level decides whether the base can
-//! execute it there. Document `i` of a seed is a pure function of both, so a corpus has no length and
-//! no file.
+//! Purpose: the base model's character is made here. How often a level occurs decides how often the base solves it; how
+//! often the teacher's style occurs at a level decides whether the base can execute it there. Document `i` of a seed is
+//! a pure function of both, so a corpus has no length and no file.
 
 use super::{Family, Problem, Split, find_family, split_of};
 use crate::template::{EndOfTurn, find_template, render};
@@ -72,8 +70,7 @@ struct Entry {
     weight_so_far: f64,
 }
 
-/// Start of the documents, apart from [`super::split`]'s sets of problems. A published base model was trained on them,
-/// so it never changes.
+/// Start of the documents, apart from [`super::split`]'s sets. A published base model has read them: it never changes.
 const DOCUMENTS: u64 = 1;
 
 impl Corpus {

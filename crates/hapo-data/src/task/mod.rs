@@ -1,21 +1,18 @@
 //! The built-in task: exact arithmetic, made on the spot, with solutions checked step by step.
 //!
-//! Purpose: a problem on which the methods can be told apart in minutes on one CPU core, and whose
-//! cold start is real. Every problem can be solved in two styles. *Concise* is the base model's own:
-//! result digits with every carry implicit, about 17 tokens. *Teacher* is longer and explicit: one
-//! column per digit, each a fact with four small inputs, about 65 tokens. A base model that has
-//! practised the teacher's style on short numbers only can execute its steps on long ones but hardly
-//! ever does; its own style fails there by itself, without noise in the corpus. Answers have five
-//! digits and more at the hard levels, so guessing earns nothing.
+//! Purpose: a problem on which the methods can be told apart in minutes on one CPU core, and whose cold start is real.
+//! Every problem can be solved in two styles. *Concise* is the base model's own: result digits with every carry
+//! implicit, about 17 tokens. *Teacher* is longer and explicit: one column per digit, each a fact with four small
+//! inputs, about 65 tokens. A base model that has practised the teacher's style on short numbers only can execute its
+//! steps on long ones but hardly ever does; its own style fails there by itself, without noise in the corpus. Answers
+//! have five digits and more at the hard levels, so guessing earns nothing.
 //!
-//! Price: the vocabulary is 64 characters and words, and nothing learnt here says anything about
-//! language. Where every prompt has a teacher's solution, plain imitation wins; `teacher_coverage`
-//! is there to ask the other question.
+//! Price: the vocabulary is 64 characters and words, and nothing learnt here says anything about language. Where every
+//! prompt has a teacher's solution, plain imitation wins; `teacher_coverage` is there to ask the other question.
 //!
 //! ## Tokens
-//! Characters, except that `\boxed{` and the ends of turns are one token each. The prompt includes
-//! the 8 tokens of the `chatml` template, the response its end token. Largest at a level, which for
-//! the teacher's style is also typical:
+//! Characters, except that `\boxed{` and the ends of turns are one token each. The prompt includes the 8 tokens of the
+//! `chatml` template, the response its end token. Largest at a level, which for the teacher's style is also typical:
 //!
 //! | family | level | prompt | concise | teacher |
 //! |---|---|---|---|---|
@@ -62,8 +59,7 @@ use sha2::{Digest, Sha256};
 /// The families, in the order in which they are listed everywhere.
 pub const FAMILIES: &[Family] = &[multiply::FAMILY, add::FAMILY, linear::FAMILY];
 
-/// Tokens that a response may have, its end token included: enough for the teacher's style at every
-/// hard level.
+/// Tokens that a response may have, its end token included: enough for the teacher's style at every hard level.
 pub const RESPONSE_LIMIT: usize = 96;
 
 /// One kind of problem: how it is made, and how it is solved in both styles.
@@ -98,16 +94,14 @@ impl Family {
         Ok((self.problem)(level, rng))
     }
 
-    /// The solution in the base model's own style, ending in `\boxed{answer}`, without an end token.
-    /// The problem is one of this family.
+    /// The base model's own solution of a problem of this family, ending in `\boxed{answer}`, without an end token.
     pub fn concise(&self, problem: &Problem) -> String {
         debug_assert_eq!(problem.family, self.name);
         let Solution { begun, digits, .. } = (self.solve)(problem);
         format!("{begun};{}", boxed(&digits))
     }
 
-    /// The solution in the teacher's style, ending in `\boxed{answer}`, without an end token.
-    /// The problem is one of this family.
+    /// The teacher's solution of a problem of this family, ending in `\boxed{answer}`, without an end token.
     pub fn teacher(&self, problem: &Problem) -> String {
         debug_assert_eq!(problem.family, self.name);
         let Solution { mut steps, digits, .. } = (self.solve)(problem);

@@ -1,16 +1,14 @@
 //! Which problems may be seen when.
 //!
-//! Purpose: pretraining, training, development and held-out problems are disjoint by construction:
-//! a keyed hash of the problem's text, and nothing else, decides where it belongs. No seed, level or
-//! order of generation can move it, so a base model published once has never seen a held-out problem
-//! of any later run, nor a training problem.
+//! Purpose: pretraining, training, development and held-out problems are disjoint by construction: a keyed hash of the
+//! problem's text, and nothing else, decides where it belongs. No seed, level or order of generation can move it, so a
+//! base model published once has never seen a held-out problem of any later run, nor a training problem.
 //!
 //! Price: one problem in five is lost to pretraining, the shortest multiplication facts included;
 //! they still occur as columns of longer ones.
 
 use super::{Family, Problem, TeacherSteps, find_family, keyed_hash};
-use crate::dataset::Dataset;
-use crate::example::Example;
+use crate::{dataset::Dataset, example::Example};
 use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -100,14 +98,12 @@ pub fn problems(
 pub struct TaskSet {
     /// Seed of the problems and of the choice of those with a teacher.
     pub seed: u64,
-    /// Families and levels; every pair gets the same share of the problems, the first ones one more
-    /// where it does not come out even.
+    /// Families and levels; each pair has the same share of the problems, the first ones one more where it is uneven.
     pub levels: Vec<(String, u32)>,
     pub split: Split,
     pub count: usize,
-    /// Share of the problems of each level that have a teacher's solution, in [0, 1]. The number is
-    /// exact up to rounding; a keyed hash of the problem chooses which, and a larger share keeps the
-    /// solutions of a smaller one.
+    /// Share of the problems of each level that have a teacher's solution, in [0, 1]. The number is exact up to
+    /// rounding; a keyed hash of the problem chooses which, and a larger share keeps the solutions of a smaller one.
     pub teacher_coverage: f64,
     /// How the teacher writes. A problem without such a trace has none, and another one has it instead.
     #[serde(default)]

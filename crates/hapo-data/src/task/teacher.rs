@@ -3,10 +3,9 @@
 //! Every trace ends in the true answer within [`RESPONSE_LIMIT`] tokens, so a grader admits it; only the way there is
 //! imperfect. The price: no model wrote these traces, and real teachers err in more ways.
 
+use super::{Family, Problem, RESPONSE_LIMIT, keyed_hash};
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
-
-use super::{Family, Problem, RESPONSE_LIMIT, keyed_hash};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

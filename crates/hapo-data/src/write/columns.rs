@@ -13,9 +13,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
-use std::io::Write;
-use std::str::FromStr;
-use std::sync::Arc;
+use std::{io::Write, str::FromStr, sync::Arc};
 
 /// A row out of its line of JSON; a single solution is a list of one in a column.
 pub(super) fn row(line: &[u8]) -> std::io::Result<Object> {
@@ -58,8 +56,7 @@ impl<W: Write + Send> Table<W> {
         Ok(Table { schema, writer, columns, bytes: 0 })
     }
 
-    /// Adds a row. Fields that the schema does not have are left out, those that the row does not have
-    /// are null.
+    /// Adds a row. Fields that the schema does not have are left out, those that the row does not have are null.
     pub(crate) fn push(&mut self, row: &Object) -> Result<()> {
         self.bytes += shred_fields(&self.schema, row, Levels::default(), &mut self.columns)?;
         if self.bytes >= GROUP_BYTES {

@@ -15,8 +15,8 @@ pub use own::write_row;
 pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::example::Example;
-use crate::refuse::{of_file, unwritten};
-use hapo_core::{Refusal, TokenId, is_among};
+use crate::refuse::{Result, of_file, unwritten};
+use hapo_core::{TokenId, is_among};
 use hapo_run::{Contents, NewFile};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub struct Written {
 
 impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
-    pub fn create(path: &Path, format: Format) -> Result<Self, Refusal> {
+    pub fn create(path: &Path, format: Format) -> Result<Self> {
         let io = |source| unwritten(path, source);
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if is_among(OTHERS, &ending) {
@@ -96,16 +96,12 @@ impl Writer {
         self.written.rows == 0
     }
 
-    pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
+    pub fn write(&mut self, example: &Example) -> Result<()> {
         self.write_with(example, None)
     }
 
     /// Writes one row, and the tokens of its admitted solution where the layout has a column for them.
-    pub fn write_with(
-        &mut self,
-        example: &Example,
-        solution: Option<&[TokenId]>,
-    ) -> Result<(), Refusal> {
+    pub fn write_with(&mut self, example: &Example, solution: Option<&[TokenId]>) -> Result<()> {
         let (is_own, is_table) = (self.format == Format::Own, matches!(self.sink, Sink::Table(_)));
         let holds_several = matches!(self.format, Format::Trl | Format::Own) && !is_table;
         let unwritable = [
@@ -128,12 +124,12 @@ impl Writer {
             }
             Format::Trl => {
                 self.written.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
-                trl::write_row(&mut line, example)
+                writeln!(line, "{}", trl::row(example))
             }
             Format::Verl { teachers, tokens } => {
                 self.written.without_source += u64::from(example.source.is_none());
                 let solution = tokens.then(|| solution.unwrap_or_default());
-                verl::write_row(&mut line, example, self.written.rows, teachers, solution)
+                writeln!(line, "{}", verl::row(example, self.written.rows, teachers, solution))
             }
         };
         let written = written.and_then(|()| match &mut self.sink {
@@ -148,11 +144,8 @@ impl Writer {
         written.map_err(|source| unwritten(&self.path, source))
     }
 
-    /// Puts the file in its place.
-    ///
-    /// # Errors
-    /// When the disk refuses; what was at the place before is then untouched.
-    pub fn finish(mut self) -> Result<Written, Refusal> {
+    /// Puts the file in its place; where the disk refuses, what was at the place before is untouched.
+    pub fn finish(mut self) -> Result<Written> {
         let flushed = match &mut self.sink {
             Sink::Lines(file) => file.flush(),
             Sink::Array(file) => {

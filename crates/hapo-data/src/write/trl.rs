@@ -1,10 +1,8 @@
-//! TRL's rows: messages in `prompt`, the gold in `solution`, and the first teacher's solution in
-//! `completion`. TRL's SFT reads prompt and completion; its GRPO hands the other columns to the reward
-//! function.
+//! TRL's rows: messages in `prompt`, the gold in `solution`, and the first teacher's solution in `completion`. TRL's
+//! SFT reads prompt and completion; its GRPO hands the other columns to the reward function.
 
 use crate::example::{Example, Message};
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 pub(super) const SCHEMA: &str = "message schema {
     optional group prompt (LIST) { repeated group list { optional group element {
@@ -15,7 +13,7 @@ pub(super) const SCHEMA: &str = "message schema {
     optional binary level (STRING); optional binary subject (STRING);
 }";
 
-pub(super) fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
+pub(super) fn row(example: &Example) -> Value {
     let turns = example.turns(None);
     let golds: Vec<&str> = example.golds().filter(|it| !it.is_empty()).collect();
     let solution = match &golds[..] {
@@ -34,6 +32,5 @@ pub(super) fn write_row(writer: &mut impl Write, example: &Example) -> io::Resul
         "subject": example.subject,
     });
     row.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-    serde_json::to_writer(&mut *writer, &row)?;
-    writer.write_all(b"\n")
+    row
 }

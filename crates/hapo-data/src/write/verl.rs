@@ -6,7 +6,6 @@
 use crate::example::Example;
 use hapo_core::TokenId;
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
     optional binary content (STRING); optional binary role (STRING); } } }";
@@ -41,17 +40,15 @@ pub(super) fn schema(teachers: usize, with_tokens: bool) -> String {
     )
 }
 
-/// `data_source` of a row without a source. verl's own scoring picks its function by it; this one compares the last
-/// box.
+/// `data_source` of a row without a source, by which verl picks its scoring: this one compares the last box.
 pub const SOURCE: &str = "lighteval/MATH";
 
-pub(super) fn write_row(
-    writer: &mut impl Write,
+pub(super) fn row(
     example: &Example,
     index: u64,
     teachers: usize,
     solution: Option<&[TokenId]>,
-) -> io::Result<()> {
+) -> Value {
     let message = |role: &str, content: &str| json!({ "content": content, "role": role });
     let turns = example.turns(None).into_iter();
     let prompt: Vec<Value> = turns.map(|turn| message(&turn.role, &turn.content)).collect();
@@ -77,6 +74,5 @@ pub(super) fn write_row(
     if let Some(tokens) = solution {
         row[TOKENS] = json!(tokens);
     }
-    serde_json::to_writer(&mut *writer, &row)?;
-    writer.write_all(b"\n")
+    row
 }

@@ -3,9 +3,8 @@
 use crate::http::ureq::http::Uri;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use percent_encoding::percent_decode_str;
-
 use hapo_core::Refusal;
+use percent_encoding::percent_decode_str;
 
 pub(super) struct Address {
     /// The address of requests, without user and password.

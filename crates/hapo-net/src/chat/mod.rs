@@ -8,28 +8,22 @@
 //! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
 
 mod address;
-mod headers;
 mod pace;
 mod reply;
-
-use std::borrow::Cow;
-use std::io::Read;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use crate::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
 use crate::http::ureq::tls::{RootCerts, TlsConfig};
 use crate::http::ureq::typestate::WithBody;
 use crate::http::ureq::{self, Agent, RequestBuilder, Timeout};
-use crate::http::{redacted, retry_after};
-use hapo_core::{Fault, Refusal, RngCounter, RngStream, uniform};
-use serde_json::Value;
-
+use crate::http::{redacted, retry_after, spent};
 use address::{Address, address};
-use headers::spent;
+use hapo_core::{Fault, Refusal, RngCounter, RngStream, uniform};
 use pace::Pace;
 pub use reply::Reply;
 use reply::{complaint, is_of_prompt, read_reply};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+use std::{borrow::Cow, io::Read, sync::Arc};
 
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
@@ -165,8 +159,7 @@ impl Client {
         &self.retry_policy
     }
 
-    /// Sends a question, the body of a request, until there is an answer or the retries are spent. `number` identifies
-    /// the question in the jitter of waits.
+    /// Sends a request's body until there is an answer or the retries are spent; the jitter of waits is by `number`.
     pub async fn ask(&self, question: &Value, number: u64) -> Result<Exchange, Refusal> {
         let body: Arc<[u8]> = question.to_string().into_bytes().into();
         let (mut faults, mut refusals, mut requests) = (0, 0, 0);
@@ -257,15 +250,11 @@ impl Client {
     fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
         let (mut message, code) = complaint(&self.redacted(body));
         let reason = format!("status {}: {message}", status.as_u16());
+        let asked = retry_after(headers, SystemTime::now());
         match status.as_u16() {
             429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, &message)),
-            429 => Sent::Busy {
-                reason,
-                wait: retry_after(headers, SystemTime::now()).or_else(|| spent(headers)),
-            },
-            503 | 529 if retry_after(headers, SystemTime::now()).is_some() => {
-                Sent::Busy { reason, wait: retry_after(headers, SystemTime::now()) }
-            }
+            429 => Sent::Busy { reason, wait: asked.or_else(|| spent(headers)) },
+            503 | 529 if asked.is_some() => Sent::Busy { reason, wait: asked },
             408 | 409 | 425 | 500.. => Sent::Fault(reason),
             413 => Sent::Hopeless(reason),
             400 | 422 if is_of_prompt(&message, &code) => Sent::Hopeless(reason),
@@ -297,8 +286,7 @@ impl Client {
         Refusal::input(problem).with_fault(fault).hint(hint)
     }
 
-    /// A server's text without the key: servers and proxies quote it, in refusals and in answers, and JSON may escape
-    /// it.
+    /// A server's text without the key: servers and proxies quote it, refusing or answering, and JSON may escape it.
     fn redacted<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(Key(key)) = self.key.as_ref().filter(|it| !it.0.is_empty()) else {
             return Cow::Borrowed(body);

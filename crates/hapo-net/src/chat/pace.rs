@@ -4,9 +4,7 @@
 //! server says; every answer raises the limit a little, up to the given concurrency (additive increase, multiplicative
 //! decrease).
 
-use std::sync::Mutex;
-use std::time::Duration;
-
+use std::{sync::Mutex, time::Duration};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 

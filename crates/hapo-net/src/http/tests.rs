@@ -1,7 +1,8 @@
 use super::*;
+use proptest::prelude::*;
 use ureq::http::{HeaderName, HeaderValue};
 
-pub(crate) fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
@@ -89,5 +90,33 @@ fn an_answer_that_nobody_asked_for_shifts_nothing() {
         let answer = agent.post(&url).send(it).unwrap().body_mut().read_to_string().unwrap();
         assert_eq!(answer, it);
         std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+#[test]
+fn spent_limits_hold_until_they_are_filled_again() {
+    let check = |pairs: &[(&'static str, &str)], expected: Option<f64>| {
+        let it = spent(&headers(pairs)).map(|it| it.as_secs_f64());
+        assert_eq!(it, expected, "{pairs:?}");
+    };
+    check(
+        &[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "6m1.5s")],
+        Some(361.5),
+    );
+    check(&[("x-ratelimit-remaining-requests", "7"), ("x-ratelimit-reset-requests", "6m0s")], None);
+    check(
+        &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "20ms")],
+        Some(0.02),
+    );
+    for it in ["", "m", "1", "1x", "1s2", "..s"] {
+        let expected = (it == "1").then_some(Duration::from_secs(1));
+        assert_eq!(reset(it).filter(|it| !it.is_zero()), expected, "{it}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_pause_or_none(text in "\\PC{0,40}") {
+        let _ = reset(&text);
     }
 }

@@ -1,13 +1,11 @@
 //! Models and data sets of a hub, as folders and files of the cache.
 
-use std::path::{Path, PathBuf};
-
-use hapo_core::Refusal;
-
 use crate::hub::fetch::{Absent, Fetcher, shown};
 use crate::hub::id::{DatasetFile, RepoId};
 use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
-use crate::hub::{Hub, Progress, Snapshot};
+use crate::hub::{Hub, Progress, Result, Snapshot};
+use hapo_core::Refusal;
+use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
 
@@ -15,7 +13,7 @@ impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
     /// safetensors; or its only GGUF file, where it has no configuration. Cached files are not fetched again; if the hub
     /// is unreachable, a whole snapshot of the cache is used, with a note.
-    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
+    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot> {
         let fetcher = Fetcher::new(self, id, "models");
         let is_whole = |folder: &Path| {
             let names = files_below(folder)?;
@@ -45,11 +43,7 @@ impl Hub {
     }
 
     /// A folder with the config.json of a model, which is fetched without its weights, or with its only GGUF file.
-    pub fn model_config(
-        &self,
-        id: &RepoId,
-        progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Refusal> {
+    pub fn model_config(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<PathBuf> {
         let fetcher = Fetcher::new(self, id, "models");
         let (commit, names) = match fetcher.listing(progress)? {
             Ok(listing) => listing,
@@ -65,11 +59,7 @@ impl Hub {
     }
 
     /// A file of a dataset, or a pattern for the shards of its training split.
-    pub fn dataset(
-        &self,
-        wanted: &DatasetFile,
-        progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Refusal> {
+    pub fn dataset(&self, wanted: &DatasetFile, progress: &mut dyn Progress) -> Result<PathBuf> {
         let fetcher = Fetcher::new(self, &wanted.repo, "datasets");
         let (commit, names) = match fetcher.listing(progress)? {
             Ok(listing) => listing,
@@ -90,7 +80,7 @@ fn gguf_files(names: &[String]) -> Vec<&str> {
 }
 
 /// The only one of them, if there is any.
-fn only_gguf<'n>(id: &RepoId, names: &'n [String]) -> Result<Option<&'n str>, Refusal> {
+fn only_gguf<'n>(id: &RepoId, names: &'n [String]) -> Result<Option<&'n str>> {
     let all = gguf_files(names);
     if all.len() > 1 {
         let what = format!("{id} has no {CONFIG} and several GGUF files: {}", shown(&all));
@@ -105,7 +95,7 @@ fn cached_dataset(
     path: Option<&str>,
     why: &Absent,
     progress: &mut dyn Progress,
-) -> Result<PathBuf, Refusal> {
+) -> Result<PathBuf> {
     let nothing = || fetcher.absent(&fetcher.what(None), why);
     let Snapshot { folder, commit } = fetcher.snapshot()?.ok_or_else(nothing)?;
     let names = files_below(&folder)?;

@@ -1,21 +1,15 @@
 //! One repository at one revision: its listing, and how its files come into the cache.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use crate::http::Retries;
-use crate::http::ureq::Agent;
-use crate::http::ureq::config::RedirectAuthHeaders;
+use crate::http::{Retries, ureq::Agent, ureq::config::RedirectAuthHeaders};
+use crate::hub::{Failure, Hub, HubError, Progress, RepoId, Result, Snapshot, io};
+use crate::hub::{id::is_plain_path, names::is_data_file};
 use hapo_core::{Refusal, found_at, if_there};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-
-use crate::hub::id::{RepoId, is_plain_path};
-use crate::hub::names::is_data_file;
-use crate::hub::{Failure, Hub, HubError, Progress, Snapshot, io};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::{io::Read, time::Duration};
 
 /// How often a request for a file is made in all, where it may succeed later.
 const ATTEMPTS: u32 = 6;
@@ -94,17 +88,13 @@ impl<'a> Fetcher<'a> {
         self.hub.cache.join(self.folder_name()).join(part).join(name)
     }
 
-    pub(crate) fn snapshot_path(&self, commit: &str) -> PathBuf {
-        self.in_cache("snapshots", commit)
-    }
-
     /// Fetches files of a commit and notes the revision; gives the commit's folder.
     pub(crate) fn fetch(
         &self,
         commit: &str,
         files: &[&str],
         progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Refusal> {
+    ) -> Result<PathBuf> {
         for name in files {
             self.file(commit, name, progress)?;
         }
@@ -114,21 +104,15 @@ impl<'a> Fetcher<'a> {
             create_folder_of(&path)?;
             fs::write(&path, commit).map_err(io("write", &path))?;
         }
-        Ok(self.snapshot_path(commit))
+        Ok(self.in_cache("snapshots", commit))
     }
 
     pub(crate) fn what(&self, file: Option<&str>) -> String {
-        match file {
-            Some(file) => format!("{}/{file}", self.id),
-            None => self.id.to_string(),
-        }
+        file.map_or_else(|| self.id.to_string(), |file| format!("{}/{file}", self.id))
     }
 
     /// The listing, or why there is none.
-    pub(crate) fn listing(
-        &self,
-        progress: &mut dyn Progress,
-    ) -> Result<Result<Listing, Absent>, Refusal> {
+    pub(crate) fn listing(&self, progress: &mut dyn Progress) -> Result<Result<Listing, Absent>> {
         if self.hub.offline {
             return Ok(Err(Absent::Offline));
         }
@@ -168,10 +152,10 @@ impl<'a> Fetcher<'a> {
     /// The snapshot of the revision in the cache, where it is whole.
     pub(crate) fn cached(
         &self,
-        is_whole: &dyn Fn(&Path) -> Result<bool, Refusal>,
+        is_whole: &dyn Fn(&Path) -> Result<bool>,
         why: &Absent,
         progress: &mut dyn Progress,
-    ) -> Result<Snapshot, Refusal> {
+    ) -> Result<Snapshot> {
         let snapshot = match self.snapshot()? {
             Some(it) if is_whole(&it.folder)? => it,
             _ => return Err(self.absent(&self.what(None), why)),
@@ -181,12 +165,12 @@ impl<'a> Fetcher<'a> {
     }
 
     /// The snapshot of the revision in the cache, which may have any part of it.
-    pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>, Refusal> {
+    pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>> {
         let path = self.in_cache("refs", &self.id.revision);
         let commit = if_there(&path, fs::read_to_string(&path))?;
         let commit = commit.map_or_else(|| self.id.revision.clone(), |it| it.trim().to_owned());
         let is_name = is_plain_path(&commit) && !commit.contains('/');
-        Ok(is_name.then(|| Snapshot { folder: self.snapshot_path(&commit), commit }))
+        Ok(is_name.then(|| Snapshot { folder: self.in_cache("snapshots", &commit), commit }))
     }
 
     /// Says that the cache serves, where the hub should have.
@@ -212,7 +196,7 @@ impl<'a> Fetcher<'a> {
     }
 
     /// Notes the data files of a commit in the cache: without the hub, a part of them is not taken for all.
-    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) -> Result<(), Refusal> {
+    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) -> Result<()> {
         if self.kept_listing(commit)?.is_some() {
             return Ok(());
         }
@@ -225,19 +209,18 @@ impl<'a> Fetcher<'a> {
         Ok(())
     }
 
-    pub(crate) fn kept_listing(&self, commit: &str) -> Result<Option<Vec<String>>, Refusal> {
+    pub(crate) fn kept_listing(&self, commit: &str) -> Result<Option<Vec<String>>> {
         let path = self.in_cache(".listings", commit);
         let text = if_there(&path, fs::read(&path))?;
         Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
-    /// The requested files of a dataset: one by its name, the only one, or the shards of the training split if all are
-    /// in one folder.
+    /// The files of a dataset: the one that is named, the only one, or the training split's shards where in one folder.
     pub(crate) fn data_files<'n>(
         &self,
         path: Option<&'n str>,
         names: &'n [String],
-    ) -> Result<Vec<&'n str>, Refusal> {
+    ) -> Result<Vec<&'n str>> {
         let content =
             |problem: String| Refusal::input(format!("{} has {problem}", self.what(None)));
         let data: Vec<&str> =
@@ -255,8 +238,8 @@ impl<'a> Fetcher<'a> {
     }
 
     /// A file of a commit in the cache, fetched where it is not there yet.
-    fn file(&self, commit: &str, name: &str, progress: &mut dyn Progress) -> Result<(), Refusal> {
-        let pointer = self.snapshot_path(commit).join(name);
+    fn file(&self, commit: &str, name: &str, progress: &mut dyn Progress) -> Result<()> {
+        let pointer = self.in_cache("snapshots", commit).join(name);
         if found_at(&pointer)?.is_some() {
             return Ok(());
         }
@@ -285,7 +268,7 @@ impl<'a> Fetcher<'a> {
     }
 
     /// Held while a blob is written; `huggingface_hub` takes the same lock.
-    fn lock(&self, etag: &str) -> Result<File, Refusal> {
+    fn lock(&self, etag: &str) -> Result<File> {
         let path =
             self.hub.cache.join(".locks").join(self.folder_name()).join(format!("{etag}.lock"));
         create_folder_of(&path)?;
@@ -299,7 +282,7 @@ impl<'a> Fetcher<'a> {
         name: Option<&str>,
         progress: &mut dyn Progress,
         mut attempt: impl FnMut(&mut dyn Progress) -> Result<T, Failure>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T> {
         let attempts = if name.is_some() { ATTEMPTS } else { FIRST_ATTEMPTS };
         let retries = Retries { attempts, first_wait: self.hub.backoff };
         let done = retries.run(
@@ -368,14 +351,14 @@ pub(crate) fn hashed(start: &[u8], file: &mut File) -> std::io::Result<(u64, Str
     }
 }
 
-fn create_folder_of(file: &Path) -> Result<(), Refusal> {
+fn create_folder_of(file: &Path) -> Result<()> {
     let folder = file.parent().expect("a file of the cache lies in a folder");
     fs::create_dir_all(folder).map_err(io("create", folder))
 }
 
 /// `pointer` (`snapshots/COMMIT/NAME`) leads to `blob` (`blobs/ETAG`), relatively: a cache can be moved.
 #[cfg(unix)]
-fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Refusal> {
+fn link(blob: &Path, pointer: &Path, name: &str) -> Result<()> {
     let up = "../".repeat(2 + name.matches('/').count());
     let etag = blob.file_name().expect("a blob has a name");
     let target = Path::new(&up).join("blobs").join(etag);
@@ -386,7 +369,7 @@ fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Refusal> {
 }
 
 #[cfg(not(unix))]
-fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Refusal> {
+fn link(blob: &Path, pointer: &Path, _: &str) -> Result<()> {
     fs::copy(blob, pointer).map(drop).map_err(io("write", pointer))
 }
 
@@ -410,6 +393,6 @@ mod tests {
         let dataset = Fetcher::new(&hub, &id, "datasets");
         assert_eq!(dataset.page(), "datasets/owner/name");
         let path = PathBuf::from("/hub/datasets--owner--name/snapshots/c");
-        assert_eq!(dataset.snapshot_path("c"), path);
+        assert_eq!(dataset.in_cache("snapshots", "c"), path);
     }
 }

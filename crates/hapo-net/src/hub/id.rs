@@ -1,9 +1,7 @@
 //! Names of repositories, as users write them.
 
-use std::fmt;
-use std::path::Path;
-
 use hapo_core::{Refusal, found_at};
+use std::{fmt, path::Path};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoId {

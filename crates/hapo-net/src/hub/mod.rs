@@ -4,9 +4,8 @@
 //! `huggingface_hub` (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under its locks, so nothing is fetched twice.
 //! `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as its users expect.
 //!
-//! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not
-//! used: it keeps a truncated file, never tries again after a 429, has no offline mode, and drops
-//! the server's own words from an error.
+//! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not used: it keeps a
+//! truncated file, never tries again after a 429, has no offline mode, and drops the server's own words from an error.
 //!
 //! Price: blocking calls, one file at a time.
 
@@ -20,15 +19,12 @@ mod request;
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
 pub use push::{PushSettings, Pushed, Upload};
 
-use std::env;
-use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use crate::http::{redacted, shown};
 use hapo_core::{Fault, Refusal};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 type Failure = crate::http::Failure<Refusal>;
+type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// A failure that code may tell from others: the cause of a [`Refusal`], in its words.
 #[derive(Debug, thiserror::Error)]
@@ -85,9 +81,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// As the environment says, by the rules of `huggingface_hub`: `HF_ENDPOINT`; `HF_HUB_CACHE`, else
-    /// `HF_HOME`, else `~/.cache/huggingface`; `HF_TOKEN`, else the file of `hf auth login`;
-    /// `HF_HUB_OFFLINE`.
+    /// As the environment says, by the rules of `huggingface_hub`: `HF_ENDPOINT`; `HF_HUB_CACHE`, else `HF_HOME`, else
+    /// `~/.cache/huggingface`; `HF_TOKEN`, else the file of `hf auth login`; `HF_HUB_OFFLINE`.
     pub fn from_env() -> Self {
         let get = |name: &str| env::var(name).ok().filter(|it| !it.trim().is_empty());
         let is_on = |name: &str| {

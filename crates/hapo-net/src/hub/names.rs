@@ -1,15 +1,11 @@
 //! Which files of a repository are wanted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-
-use hapo_core::{Refusal, found_at, if_there, is_among};
-
 use crate::hub::id::is_plain_path;
+use hapo_core::{Refusal, found_at, if_there, is_among};
+use std::collections::{BTreeMap, BTreeSet};
+use std::{fs, path::Path};
 
-/// The files of a model that are needed to run it. Weights in one file are preferred to shards, as
-/// the reader of folders prefers them.
+/// The files that run a model. Weights in one file are preferred to shards, as the reader of folders prefers them.
 pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
     const WITH_WEIGHTS: &str = "config.json generation_config.json tokenizer.json tokenizer_config.json \
          special_tokens_map.json added_tokens.json vocab.json merges.txt chat_template.jinja";

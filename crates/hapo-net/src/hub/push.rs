@@ -4,21 +4,17 @@
 //! LFS, those are sent first, and a commit names all of them. Files that LFS already has are not sent again, so
 //! repeating an interrupted push costs only the rest.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
-
 use crate::http::ureq::http::Response;
-use crate::http::ureq::{self, Agent, Body, SendBody};
-use crate::http::{Retries, may_pass};
+use crate::http::{Retries, may_pass, ureq, ureq::Agent, ureq::Body, ureq::SendBody};
+use crate::hub::fetch::{agent, hashed};
+use crate::hub::request::{self, refusal};
+use crate::hub::{Failure, Hub, HubError, Progress, RepoId, Result, io};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hapo_core::Refusal;
 use serde_json::{Value, json};
-
-use crate::hub::fetch::{agent, hashed};
-use crate::hub::request::{self, refusal};
-use crate::hub::{Failure, Hub, HubError, Progress, RepoId, io};
+use std::io::{Read, Seek, SeekFrom};
+use std::{fs::File, path::PathBuf};
 
 /// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: u64 = 512;
@@ -66,7 +62,7 @@ impl Hub {
         files: &[Upload],
         settings: &PushSettings,
         progress: &mut dyn Progress,
-    ) -> Result<Pushed, Refusal> {
+    ) -> Result<Pushed> {
         let pusher = Pusher { hub: self, repo, agent: agent(&self.endpoint, 0) };
         if self.offline {
             return Err(pusher.failed(None, "HF_HUB_OFFLINE is set"));
@@ -96,7 +92,7 @@ impl Hub {
 }
 
 /// Reads a file once: its size, its digest, its first bytes.
-fn describe(upload: &Upload) -> Result<Described<'_>, Refusal> {
+fn describe(upload: &Upload) -> Result<Described<'_>> {
     let mut sample = Vec::new();
     let mut file = File::open(&upload.file).map_err(io("open", &upload.file))?;
     let read = file.by_ref().take(SAMPLE).read_to_end(&mut sample);
@@ -106,7 +102,7 @@ fn describe(upload: &Upload) -> Result<Described<'_>, Refusal> {
 }
 
 impl Pusher<'_> {
-    fn create(&self, private: bool, progress: &mut dyn Progress) -> Result<(), Refusal> {
+    fn create(&self, private: bool, progress: &mut dyn Progress) -> Result<()> {
         let (organization, name) = self.repo.id.split_once('/').unwrap_or(("", &self.repo.id));
         let body = json!({ "name": name, "organization": organization, "private": private });
         let url = format!("{}/api/repos/create", self.hub.endpoint);
@@ -127,13 +123,12 @@ impl Pusher<'_> {
         }
     }
 
-    /// The paths of the files that go to LFS; those that the repository ignores are an error, since nobody wants a model
-    /// without one of its files.
+    /// The paths that go to LFS; ignored ones are an error, since nobody wants a model without one of its files.
     fn wanted_in_lfs(
         &self,
         files: &[Described<'_>],
         progress: &mut dyn Progress,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>> {
         let of = |it: &Described<'_>| json!({ "path": it.upload.path, "sample": STANDARD.encode(&it.sample), "size": it.size });
         let body = json!({ "files": files.iter().map(of).collect::<Vec<_>>() });
         let url = self.api("preupload");
@@ -159,11 +154,7 @@ impl Pusher<'_> {
     }
 
     /// Sends the files that LFS lacks; returns their bytes.
-    fn send_large(
-        &self,
-        files: &[&Described<'_>],
-        progress: &mut dyn Progress,
-    ) -> Result<u64, Refusal> {
+    fn send_large(&self, files: &[&Described<'_>], progress: &mut dyn Progress) -> Result<u64> {
         if files.is_empty() {
             return Ok(0);
         }
@@ -208,7 +199,7 @@ impl Pusher<'_> {
         href: &str,
         header: &Value,
         progress: &mut dyn Progress,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         let chunk = &header["chunk_size"];
         let chunk = chunk.as_str().and_then(|it| it.parse().ok()).or_else(|| chunk.as_u64());
         let Some(chunk) = chunk.filter(|it| *it > 0) else {
@@ -242,7 +233,7 @@ impl Pusher<'_> {
         from: u64,
         size: u64,
         progress: &mut dyn Progress,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>> {
         let path = &file.upload.file;
         let answer = self.retried(progress, || {
             let mut reader = File::open(path).map_err(io("open", path))?;
@@ -261,7 +252,7 @@ impl Pusher<'_> {
         in_lfs: &[String],
         settings: &PushSettings,
         progress: &mut dyn Progress,
-    ) -> Result<(String, String), Refusal> {
+    ) -> Result<(String, String)> {
         let header = json!({ "summary": settings.message, "description": "" });
         let mut lines = json!({ "key": "header", "value": header }).to_string() + "\n";
         for it in files {
@@ -300,7 +291,7 @@ impl Pusher<'_> {
         kind: &str,
         body: &Value,
         progress: &mut dyn Progress,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value> {
         let body = body.to_string();
         // An address that the hub names may lie elsewhere: the token is for the hub alone.
         let is_hubs = url.strip_prefix(&self.hub.endpoint).is_some_and(|it| it.starts_with('/'));
@@ -314,7 +305,7 @@ impl Pusher<'_> {
     }
 
     /// An answer as JSON; an empty one is null.
-    fn json(&self, answer: &mut Response<Body>, url: &str) -> Result<Value, Refusal> {
+    fn json(&self, answer: &mut Response<Body>, url: &str) -> Result<Value> {
         let bytes = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
         let bytes = bytes.map_err(|it| self.failed(None, &it.to_string()))?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -334,8 +325,8 @@ impl Pusher<'_> {
     fn retried(
         &self,
         progress: &mut dyn Progress,
-        mut ask: impl FnMut() -> Result<Result<Response<Body>, ureq::Error>, Refusal>,
-    ) -> Result<Response<Body>, Refusal> {
+        mut ask: impl FnMut() -> Result<Result<Response<Body>, ureq::Error>>,
+    ) -> Result<Response<Body>> {
         let retries = Retries { attempts: ATTEMPTS, first_wait: self.hub.backoff };
         let mut status = None;
         let answer = retries.run(

@@ -1,18 +1,13 @@
 //! Requests to the hub.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::path::Path;
-use std::time::{Duration, SystemTime};
-
 use crate::http::ureq::http::{HeaderMap, Response};
-use crate::http::ureq::{self, Body};
-use crate::http::{may_pass, retry_after};
+use crate::http::{may_pass, retry_after, ureq, ureq::Body};
+use crate::hub::{Failure, Progress, fetch::Fetcher, io, said};
 use hapo_core::Refusal;
 use serde_json::Value;
-
-use crate::hub::fetch::Fetcher;
-use crate::hub::{Failure, Progress, io, said};
+use std::io::{Read, Write};
+use std::time::{Duration, SystemTime};
+use std::{fs, path::Path};
 
 const BUFFER: usize = 256 << 10;
 
@@ -158,8 +153,7 @@ pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
     headers.get(name)?.to_str().ok()
 }
 
-/// Of an answer that is an error, the hub's words, the field `error` of its body or a short text, and the wait that the
-/// hub asks for.
+/// Of an error: the hub's words, the field `error` of the body or a short text, and the wait that the hub asks for.
 pub(crate) fn refusal(answer: &mut Response<Body>) -> (String, Option<Duration>) {
     let wait = retry_after(answer.headers(), SystemTime::now());
     if let Some(message) = header(answer.headers(), "x-error-message") {

@@ -1,14 +1,12 @@
 //! The answer of a program or a server.
 
-use std::collections::BTreeMap;
-
+use crate::reward::Failure;
 use hapo_core::excerpt;
 use hapo_verify::{Reason, Verdict};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-
-use crate::reward::Failure;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
@@ -25,8 +23,7 @@ const LARGEST: f64 = 1e6;
 const MOST_PARTS: usize = 32;
 const LONGEST_NAME: usize = 64;
 
-/// An answer that is an object. A field that is there is no null, except for `verdict`, where null says that the program
-/// has failed.
+/// An answer that is an object. No field in it is null but `verdict`, where null says that the program has failed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {

@@ -1,8 +1,8 @@
 //! Output of programs beside their answers.
 
-use std::fmt;
-use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::reward::locked;
+use std::sync::{Arc, Mutex};
+use std::{fmt, io::Write};
 
 /// Most bytes that are kept in memory until there is a place for them.
 const MOST_HELD: usize = 1 << 20;
@@ -26,10 +26,9 @@ impl fmt::Debug for RewardLog {
 }
 
 impl RewardLog {
-    /// Writes the output so far to `place`, and later output as it comes. An unwritable place is ignored: a log never
-    /// ends a run.
+    /// Writes the output so far to `place`, and later output as it comes. Errors are ignored: a log never ends a run.
     pub fn keep_in(&self, mut place: impl Write + Send + 'static) {
-        let mut inner = self.inner();
+        let mut inner = locked(&self.0);
         let held = std::mem::take(&mut inner.held);
         let _ = place.write_all(&held).and_then(|()| place.flush());
         inner.written = held.len();
@@ -38,7 +37,7 @@ impl RewardLog {
 
     pub(crate) fn add(&self, whose: &str, line: &str) {
         let line = format!("{whose}: {}\n", line.trim_end());
-        let mut inner = self.inner();
+        let mut inner = locked(&self.0);
         let Inner { held, place, written } = &mut *inner;
         match place {
             Some(place) if *written <= MOST_WRITTEN => {
@@ -50,9 +49,5 @@ impl RewardLog {
             None if held.len() + line.len() <= MOST_HELD => held.extend(line.as_bytes()),
             _ => {}
         }
-    }
-
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

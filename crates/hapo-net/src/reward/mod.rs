@@ -12,23 +12,20 @@ mod process;
 mod question;
 mod server;
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-
 use crate::http::redacted;
+use answer::Answer;
 use hapo_core::{Refusal, expected, found_at};
 use hapo_verify::{
     Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
 };
-use serde::{Deserialize, Serialize};
-
-use answer::Answer;
 pub use log::RewardLog;
 use process::Pool;
 use question::Question;
+use serde::{Deserialize, Serialize};
 use server::Server;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{path::Path, time::Duration};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSettings {
@@ -63,10 +60,7 @@ impl Default for RewardSettings {
 
 /// The number of workers; 0 means the CPU's cores.
 pub fn workers(asked: usize) -> usize {
-    match asked {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        asked => asked,
-    }
+    if asked == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { asked }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,10 +83,7 @@ pub fn is_own(name: &str) -> bool {
 
 /// A function of this process that answers lines as a program does.
 pub trait Answers: std::fmt::Debug + Send + Sync {
-    /// The answer to a line.
-    ///
-    /// # Errors
-    /// Why there is none, with the row and the completion.
+    /// The answer to a line, or why there is none, with the row and the completion.
     fn answer(&self, line: &str) -> Result<String, String>;
 }
 
@@ -101,9 +92,6 @@ fn bad_name(name: &str, wanted: &str) -> Refusal {
 }
 
 /// Checks the name of a program, a function or a server without starting it.
-///
-/// # Errors
-/// A name that is none.
 pub fn check(name: &str) -> Result<(), Refusal> {
     let bad = |expected| bad_name(name, expected);
     if name.starts_with(FUNCTION) {
@@ -145,8 +133,7 @@ fn command(name: &str) -> Option<String> {
     Some(format!("exec {}", words.join(" ")))
 }
 
-/// A program or a server as a grader. Its processes end when the last of its copies and of the gold answers that it read
-/// is dropped.
+/// A program or a server as a grader. Its processes end with the last of its copies and of the golds that it has read.
 #[derive(Clone, Debug)]
 pub struct OwnReward(Arc<Shared>);
 
@@ -188,14 +175,16 @@ impl Failure {
     }
 }
 
+/// What a panic of another thread leaves is used as it is.
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Failures one after the other after which it is an error, whatever the settings say.
 const MOST_FAILURES: usize = 64;
 
 impl OwnReward {
     /// The program or server of that name. Nothing is started before the first completion.
-    ///
-    /// # Errors
-    /// A name that is none.
     pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Refusal> {
         check(name)?;
         if name.starts_with(FUNCTION) && file_and_function(name).is_none() {
@@ -236,10 +225,7 @@ impl OwnReward {
 
     /// The memory of a program that waits for a line, where the system says.
     pub fn resident_bytes(&self) -> Option<u64> {
-        match &self.0.source {
-            Source::Program(pool) => pool.resident_bytes(),
-            Source::Server(_) | Source::Function(_) => None,
-        }
+        if let Source::Program(pool) = &self.0.source { pool.resident_bytes() } else { None }
     }
 }
 
@@ -274,12 +260,8 @@ impl Grader for OwnReward {
     }
 
     fn finish(&self) -> Result<(), String> {
-        match &self.0.source {
-            Source::Program(pool) => {
-                pool.finish().map_err(|it| format!("{}: {}", self.0.name, it.message))
-            }
-            Source::Server(_) | Source::Function(_) => Ok(()),
-        }
+        let Source::Program(pool) = &self.0.source else { return Ok(()) };
+        pool.finish().map_err(|it| format!("{}: {}", self.0.name, it.message))
     }
 }
 
@@ -314,7 +296,7 @@ impl PreparedGold for OwnGold {
             verdict,
             answer_read: asked.answer.clone().unwrap_or_default(),
             extracted: asked.answer,
-            gold_read: self.question.gold().to_owned(),
+            gold_read: self.question.gold.clone(),
             reason: reason.into(),
             reward,
             parts,

@@ -4,20 +4,15 @@
 //! affair. A shell in that group watches for the end of this program, so that the group ends even where it was killed.
 //! The price is that shell, which looks once a second.
 
-use std::collections::VecDeque;
+use crate::reward::{Failure, RewardLog, RewardSettings, locked};
+use hapo_core::excerpt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-use hapo_core::excerpt;
-
-use crate::reward::Failure;
-use crate::reward::RewardSettings;
-use crate::reward::log::RewardLog;
+use std::{collections::VecDeque, thread};
 
 const LINE_LIMIT: u64 = 1 << 20;
 /// Lines of standard error that a message quotes.
@@ -60,7 +55,7 @@ impl Pool {
             let mut process = self.take()?;
             match process.ask(line, &self.settings) {
                 Ok(answer) => {
-                    self.state().idle.push(process);
+                    locked(&self.state).idle.push(process);
                     return Ok(answer);
                 }
                 Err(Ended::Early(how)) => ended = how,
@@ -72,13 +67,13 @@ impl Pool {
 
     /// Ends the processes: each has answered every line with one.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
-        let idle = std::mem::take(&mut self.state().idle);
+        let idle = std::mem::take(&mut locked(&self.state).idle);
         idle.into_iter().try_for_each(Process::finish)
     }
 
     /// Memory of the processes and of those that they started; `None` where the system does not say.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
-        let groups: Vec<u32> = self.state().idle.iter().map(|it| it.child.id()).collect();
+        let groups: Vec<u32> = locked(&self.state).idle.iter().map(|it| it.child.id()).collect();
         // On EIO nothing is known.
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
         let pages = all.filter_map(|it| {
@@ -93,7 +88,7 @@ impl Pool {
 
     /// A process that is idle, or a new one: there are as many as lines are asked at once.
     fn take(&self) -> Result<Process, Failure> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if let Some(it) = state.idle.pop() {
             return Ok(it);
         }
@@ -102,10 +97,6 @@ impl Pool {
         drop(state);
         Process::start(&self.command, number, self.log.clone())
             .map_err(|it| Failure::fatal(format!("it cannot be started: {it}")))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,7 +167,7 @@ impl Process {
             each_line(stderr, |line| {
                 let text = String::from_utf8_lossy(line);
                 to.add(&whose, &text);
-                let mut last = kept.last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = locked(&kept.last);
                 last.truncate(QUOTED - 1);
                 last.push_front(excerpt(text.trim_end(), 200));
                 true
@@ -275,7 +266,7 @@ impl Process {
     }
 
     fn said(&self) -> String {
-        let last = self.errors.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = locked(&self.errors.last);
         let lines: Vec<&str> = last.iter().rev().map(String::as_str).collect();
         if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
     }

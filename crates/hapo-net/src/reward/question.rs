@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 #[derive(Debug)]
 pub(crate) struct Question {
-    gold: String,
+    pub(crate) gold: String,
     /// `"prompt":…,"gold":…` and so on, and a comma.
     head: String,
 }
@@ -27,10 +27,6 @@ impl Question {
         let first = Value::from(gold.as_str());
         let head = format!("\"prompt\":{text},\"gold\":{first},\"golds\":{golds},\"row\":{row},");
         Self { gold, head }
-    }
-
-    pub(crate) fn gold(&self) -> &str {
-        &self.gold
     }
 
     pub(crate) fn about(&self, completion: Completion<'_>, extraction: Extraction) -> QuestionLine {

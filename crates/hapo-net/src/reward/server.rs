@@ -1,13 +1,10 @@
 //! A server that judges by POST.
 
+use crate::http::{Failure as Attempt, Retries, may_pass, retry_after, ureq, ureq::Agent};
+use crate::reward::{Failure, RewardLog, RewardSettings};
+use hapo_core::excerpt;
 use std::io::Read;
 use std::time::{Duration, SystemTime};
-
-use crate::http::ureq::{self, Agent};
-use crate::http::{Failure as Attempt, Retries, may_pass, retry_after};
-use hapo_core::excerpt;
-
-use crate::reward::{Failure, RewardLog, RewardSettings};
 
 const LIMIT: u64 = 1 << 20;
 /// Of a request that was not answered, or with a status that may pass.
