@@ -338,9 +338,7 @@ impl Driver {
             },
             Hope::None => None,
         };
-        let Some(graph) = graph else {
-            return self.begin_all(sequence).map(|()| None);
-        };
+        let Some(graph) = graph else { return self.begin_all(sequence).map(|()| None) };
         // SAFETY: the graph is one of the stream's context, and its memory is that of the operations at hand.
         let begun = unsafe { cuda::graph::launch(graph, stream) };
         self.checked(begun, "a graph of operations did not start")?;
@@ -381,9 +379,7 @@ impl Driver {
 
     /// Begins `work`; its time is kept where one asked for it.
     fn timed(&self, name: impl Display, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(trace) = &self.open.trace else {
-            return work();
-        };
+        let Some(trace) = &self.open.trace else { return work() };
         let (stream, what) = (self.open.stream, "a time cannot be taken");
         // SAFETY: the stream is alive, and its context current.
         let begun = self.checked(unsafe { trace.begin(stream) }, what)?;

@@ -1,10 +1,9 @@
 //! NVRTC and cuBLASLt: which files are opened, and the few of their functions that are called.
 //!
 //! Purpose: one file of each library, known by path and version. Folders that the user names come first, the newest
-//! version first; then the names under which the system knows a version (`libcublasLt.so.13`); the name without a version,
-//! which only a toolkit for building has, comes last.
-//!
-//! Price: the functions are declared here, with integers for NVIDIA's enumerations.
+//! version first; then the names under which the system knows a version (`libcublasLt.so.13`); the name without a
+//! version, which only a toolkit for building has, comes last. Price: the functions are declared here, with integers
+//! for NVIDIA's enumerations.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,12 @@
 //! Products by cuBLASLt: their descriptors, and the cached algorithm for each shape.
 //!
 //! Purpose: the product itself adds the bias. cuBLASLt's heuristic runs once for every kind of product and its first
-//! answer is kept with the descriptors, so each kind has one algorithm and a call is one of the library's, two with a bias;
-//! addresses count by their alignment alone. Forward products take no algorithm that splits the inner dimension; others
-//! add its parts in f32. One whose algorithm cuBLASLt refuses takes that of its own shape, and is counted: its rows may
-//! depend on the rows beside them.
-//!
-//! Price: four descriptors for each kind. Keys and values are two calls, and so are gate and up. As a batch of
-//! two whose stride was the distance of their memory, they ended in illegal addresses on an H200 (cuBLASLt 13.1), and
-//! their bits changed with the distance.
+//! answer is kept with the descriptors, so each kind has one algorithm and a call is one of the library's, two with a
+//! bias; addresses count by their alignment alone. Forward products take no algorithm that splits the inner dimension;
+//! others add its parts in f32. One whose algorithm cuBLASLt refuses takes that of its own shape, and is counted: its
+//! rows may depend on the rows beside them. Price: four descriptors for each kind. Keys and values are two calls, and
+//! so are gate and up. As a batch of two whose stride was the distance of their memory, they ended in illegal addresses
+//! on an H200 (cuBLASLt 13.1), and their bits changed with the distance.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

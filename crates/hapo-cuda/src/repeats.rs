@@ -1,12 +1,11 @@
 //! Operations that come again and again, as graphs.
 //!
-//! Purpose: a step of decoding is some 450 launches with the arguments of the step before, and each costs the host several
-//! microseconds. What a caller says may repeat is compared with what came before, operation for operation and argument for
-//! argument, while it comes. As long as it is the beginning of a sequence that came often it is held back; if it is that
-//! sequence to the end, the driver begins all of it by one call, as a graph. At the first difference what was held back
-//! begins, and the rest as it comes. So nothing has to be known of what changes from step to step.
-//!
-//! Price: making a graph costs what about ten steps gain, so a sequence has to come twelve times. What needs an answer, or
+//! Purpose: a step of decoding is some 450 launches with the arguments of the step before, and each costs the host
+//! several microseconds. What a caller says may repeat is compared with what came before, operation for operation and
+//! argument for argument, while it comes. As long as it is the beginning of a sequence that came often it is held back;
+//! if it is that sequence to the end, the driver begins all of it by one call, as a graph. At the first difference what
+//! was held back begins, and the rest as it comes. So nothing has to be known of what changes from step to step. Price:
+//! making a graph costs what about ten steps gain, so a sequence has to come twelve times. What needs an answer, or
 //! takes or gives back memory, ends the comparison.
 
 use cudarc::driver::result::{self as cuda, DriverError};
@@ -103,9 +102,7 @@ impl Repeats {
     }
 
     pub(crate) fn push(&mut self, operation: Operation, args: &[u64]) -> Now {
-        let Some(coming) = &mut self.coming else {
-            return Now::Begin;
-        };
+        let Some(coming) = &mut self.coming else { return Now::Begin };
         coming.sequence.push(operation, args);
         if coming.has_begun {
             return Now::Begin;
@@ -138,9 +135,7 @@ impl Repeats {
         &mut self,
         begin: impl FnOnce(&Sequence, Hope) -> Result<Option<sys::CUgraphExec>, E>,
     ) -> Result<(), E> {
-        let Some(Coming { sequence, has_begun, .. }) = self.coming.take() else {
-            return Ok(());
-        };
+        let Some(Coming { sequence, has_begun, .. }) = self.coming.take() else { return Ok(()) };
         if sequence.operations.is_empty() {
             return Ok(());
         }

@@ -1,8 +1,7 @@
 //! Page-locked memory between the host's buffers and a GPU.
 //!
-//! Purpose: a copy from such memory is only begun, so a small upload does not wait for the GPU. The memory is a ring: an
-//! upload takes the next bytes of it, and only when it is full does an upload wait until the copies before are done.
-//!
+//! Purpose: a copy from such memory is only begun, so a small upload does not wait for the GPU. The memory is a ring:
+//! an upload takes the next bytes of it, and only when it is full does an upload wait until the copies before are done.
 //! Price: uploads are copied twice. One larger than the ring goes directly, and waits.
 
 use std::ffi::c_void;

@@ -1,11 +1,10 @@
 //! Times by kernel, product and copy.
 //!
 //! Purpose: with `HAPO_CUDA_TRACE=1` every operation is waited for, so a time is an operation's with its launch. With
-//! `events` the GPU notes when each begins and ends, and work stays queued: what is between two waits is a queue, and of
-//! each kind of queue the table has the host's time, the GPU's from the first operation to the last, and the sum of the
-//! operations. A GPU that waits for the host would hide the second; so a queue is held back until the host is ahead.
-//!
-//! Price: either makes a command slower; two events cost the host about two microseconds an operation.
+//! `events` the GPU notes when each begins and ends, and work stays queued: what is between two waits is a queue, and
+//! of each kind of queue the table has the host's time, the GPU's from the first operation to the last, and the sum of
+//! the operations. A GPU that waits for the host would hide the second; so a queue is held back until the host is
+//! ahead. Price: either makes a command slower; two events cost the host about two microseconds an operation.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -84,9 +84,7 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
 
     fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
         let numbers = self.numbers.at_mut(first, from.len());
-        let Some(tails) = &mut self.tails else {
-            return device.upload(from, numbers);
-        };
+        let Some(tails) = &mut self.tails else { return device.upload(from, numbers) };
         let bits = || from.iter().map(|it| it.to_bits());
         let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
         let lower: Vec<u16> = bits().map(|it| it as u16).collect();
@@ -98,9 +96,7 @@ impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
 
     fn read(&self, device: &CudaDevice<L>, first: usize, dst: &mut [f32]) {
         let numbers = self.numbers.at(first, dst.len());
-        let Some(tails) = &self.tails else {
-            return device.download(numbers, dst);
-        };
+        let Some(tails) = &self.tails else { return device.download(numbers, dst) };
         let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
         for (half, span) in [(&mut upper, numbers), (&mut lower, tails.at(first, dst.len()))] {
             let launcher = &device.inner.launcher;

@@ -1,10 +1,8 @@
 //! Which teacher's solution may be injected.
 //!
-//! Purpose: decided once, when the data are loaded (D9): a solution is admitted when the verifier
-//! calls it correct and when it fits, with its end token, into the response limit. It is never cut.
-//! A prompt without an admissible solution stays in the run and is never injected.
-//!
-//! Price: every solution is tokenised and graded before the first step.
+//! Purpose: decided once, when the data are loaded (D9): a solution is admitted when the verifier calls it correct and
+//! when it fits, with its end token, into the response limit. It is never cut. A prompt without an admissible solution
+//! stays in the run and is never injected. Price: every solution is tokenised and graded before the first step.
 
 use crate::dataset::Dataset;
 use hapo_core::{TeacherTrajectory, TokenId, Verdict, admit_graded_teacher, admit_teacher};

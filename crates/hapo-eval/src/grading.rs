@@ -387,7 +387,8 @@ mod tests {
         assert_eq!(unsuited("exact", ["2019-10-08"].into_iter()), None);
         assert!(unsuited("math", ["hardware"].into_iter()).is_some());
         assert_eq!(unsuited("training", ["hardware"].into_iter()), None);
-        let letters = "du -sh /srv/www, find /usr -name '*.mp3' -mtime +7, tail -n 6 a.csv, H2SO4, XIV";
+        let letters =
+            "du -sh /srv/www, find /usr -name '*.mp3' -mtime +7, tail -n 6 a.csv, H2SO4, XIV";
         for answer in letters.split(", ") {
             assert!(is_read_as_letters("training", answer), "{answer}");
         }

@@ -1,9 +1,8 @@
 //! A device that counts bytes and computes nothing.
 //!
 //! Purpose: the real code plans its own memory. A model, its tape and its cache on this device take the bytes that they
-//! take on a device of the same [`DeviceCaps`], in host vectors of tokens only.
-//!
-//! Price: every number is 0. What a GPU holds between the kernels of one operation is not counted.
+//! take on a device of the same [`DeviceCaps`], in host vectors of tokens only. Price: every number is 0. What a GPU
+//! holds between the kernels of one operation is not counted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

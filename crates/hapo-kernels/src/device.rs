@@ -2,9 +2,8 @@
 //!
 //! Purpose: name every operation once, over flat buffers and weight matrices, with nothing in the signatures that only
 //! one kind of memory could honour. Host data cross by `upload`, `download`, `write`, `read` and `table` alone. How a
-//! weight matrix is held is the device's own type: a further number format is one more variant of it.
-//!
-//! Price: operations are as coarse as the kernels behind them: the trait is the list of those a device has to write.
+//! weight matrix is held is the device's own type: a further number format is one more variant of it. Price: operations
+//! are as coarse as the kernels behind them: the trait is the list of those a device has to write.
 
 use std::fmt::Debug;
 
@@ -244,7 +243,7 @@ pub struct RmsNormGrad<'a, D: Device> {
     pub dw: Write<'a, D>,
 }
 
-/// Turns the leading numbers of heads by their positions' `angles [positions, rotated]`: cosines, then sines of half.
+/// Turns the leading numbers of heads by their positions' `angles [positions, rotated]`: the cosines of half of them, then the sines.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the equation names its buffers")]
 pub struct Rotation<'a, D: Device> {

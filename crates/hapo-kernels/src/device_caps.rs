@@ -87,9 +87,7 @@ impl DeviceCaps {
         const CACHED: usize = 24 << 20;
         const FEW: usize = 12;
         const MANY: usize = 48;
-        let Machine::Cpu { workers } = self.machine else {
-            return 1;
-        };
+        let Machine::Cpu { workers } = self.machine else { return 1 };
         if weight_bytes > CACHED {
             return 1;
         }

@@ -1,9 +1,8 @@
 //! Which instructions the fused kernels use.
 //!
-//! Purpose: one body per kernel (`kernel!` in lanes.rs), compiled for AVX-512, for AVX2 with FMA and for the baseline, chosen
-//! once per call at run time; a binary built once runs on all of them.
-//!
-//! Price: one relaxed atomic load per kernel call, and code three times. Never per element.
+//! Purpose: one body per kernel (`kernel!` in lanes.rs), compiled for AVX-512, for AVX2 with FMA and for the baseline,
+//! chosen once per call at run time; a binary built once runs on all of them. Price: one relaxed atomic load per kernel
+//! call, and code three times. Never per element.
 
 use std::sync::OnceLock;
 

@@ -1,7 +1,6 @@
 //! The kernels of every instruction set, and sixteen `f32` at once for those whose accumulators must stay in registers.
 //!
 //! Purpose: the compiler vectorises plain loops, not small arrays of accumulators; those kernels name their vectors.
-//!
 //! Price: one implementation per instruction set.
 
 /// Width of every vector.

@@ -1,8 +1,7 @@
 //! Log-softmax of one row, for the sampler and the trainer alike.
 //!
-//! Purpose: both sides call these functions, so equal logits give equal bits of log-probability.
-//!
-//! Price: sums run over sixteen lanes and blocks of 256 in f32, then f64; a row is read twice.
+//! Purpose: both sides call these functions, so equal logits give equal bits of log-probability. Price: sums run over
+//! sixteen lanes and blocks of 256 in f32, then f64; a row is read twice.
 
 use crate::lanes::{Lanes, fma, kernel};
 

@@ -49,9 +49,7 @@ impl PackedBatch {
     /// Appends a response to a prompt segment and one target per response token, the first predicted
     /// by the prompt's last row. The last token of the response is predicted but not read.
     pub fn push_response(&mut self, prompt: usize, response: &[u32], inverse_temperature: f32) {
-        let Some((&last, read)) = response.split_last() else {
-            return;
-        };
+        let Some((&last, read)) = response.split_last() else { return };
         let mut row = self.segments[prompt].start + self.segments[prompt].len - 1;
         let start = self.tokens.len();
         for (i, &token) in read.iter().enumerate() {

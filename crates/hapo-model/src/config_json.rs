@@ -139,9 +139,7 @@ fn declared_dtype(fields: &mut HfConfig) -> Result<Option<Dtype>, Refusal> {
     let mut declared = None;
     for (key, value) in [("torch_dtype", fields.torch_dtype.take()), ("dtype", fields.dtype.take())]
     {
-        let Some(name) = value.filter(|name| name != "auto") else {
-            continue;
-        };
+        let Some(name) = value.filter(|name| name != "auto") else { continue };
         let dtype = Dtype::from_torch_name(name.strip_prefix("torch.").unwrap_or(&name));
         let wanted = match (dtype, declared) {
             (None, _) => "\"float32\", \"bfloat16\" or \"float16\"".to_owned(),

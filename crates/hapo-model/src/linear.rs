@@ -2,9 +2,8 @@
 //!
 //! Purpose: the one place where a layer meets a weight. A linear owns its numbers, in a form of the device's choice,
 //! and knows its place among gradients, moments and files. Either W or the pair beside it has a place and is trained;
-//! layers do not know which.
-//!
-//! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
+//! layers do not know which. Price: x·A is computed again in the backward pass, which costs a rank's share of the
+//! product itself.
 
 use hapo_core::Refusal;
 use hapo_kernels::{
@@ -127,9 +126,7 @@ impl<D: Device> Linear<D> {
 
     /// Adds the pair to the matrix, W + s·A·B, and drops it.
     pub(crate) fn merge_pair(&mut self, device: &D) -> Result<(), Refusal> {
-        let Some(Pair { a, b, rank, scale, .. }) = self.pair.take() else {
-            return Ok(());
-        };
+        let Some(Pair { a, b, rank, scale, .. }) = self.pair.take() else { return Ok(()) };
         let [inputs, outputs] = self.shape;
         let mut factor = vec![0.0; inputs * rank];
         a.read(device, 0, &mut factor);
@@ -181,9 +178,7 @@ impl<D: Device> Linear<D> {
             let onto = if adds { Accumulate::Existing } else { linear.bias() };
             Output { weight: &linear.weight, onto, y }
         };
-        let Some(low) = low else {
-            return device.product(shape, x, all.map(output));
-        };
+        let Some(low) = low else { return device.product(shape, x, all.map(output)) };
         let outputs = all.map(|(linear, y)| {
             let Pair { a, b, rank, scale, .. } = linear.pair.as_ref().expect("pairs alike");
             Paired { output: output((linear, y)), a, b, rank: *rank, scale: *scale }

@@ -1,10 +1,8 @@
 //! The place of every parameter in the flat buffers of gradients and moments, and in files.
 //!
-//! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list.
-//!
-//! Price: linear weights are held transposed, `[in, out]`, since that is the faster order for every product;
-//! a tied embedding is held in the order of the head. Tensors start on cache lines, so up to 15 elements
-//! between them are padding (always zero).
+//! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list. Price: linear weights are
+//! held transposed, `[in, out]`, since that is the faster order for every product; a tied embedding is held in the
+//! order of the head. Tensors start on cache lines, so up to 15 elements between them are padding (always zero).
 
 use hapo_core::Refusal;
 use hapo_kernels::{PairPlace, Published};

@@ -1,8 +1,7 @@
 //! The HTTP client of the hub, of reward servers and of teachers, and its retries.
 //!
-//! Purpose: one proxy rule, one name of the program, one reading of `Retry-After` and one set of statuses that may pass.
-//!
-//! Price: blocking calls.
+//! Purpose: one proxy rule, one name of the program, one reading of `Retry-After` and one set of statuses that may
+//! pass. Price: blocking calls.
 
 use std::time::{Duration, SystemTime};
 

@@ -3,14 +3,11 @@
 //! Purpose: requests come at any time and in any number; every step gives each running sequence one token, and a
 //! waiting request is admitted as soon as there are a slot and free pages. A request's prompt is read once for all its
 //! completions. A request's results depend on itself alone: not on earlier requests, on the batch it shares, on the
-//! memory, or on the number of threads.
-//!
-//! Memory: a sequence takes pages of the cache as it grows. When they run out, the newest sequence is preempted: its
-//! pages are freed, its tokens are kept, and it is read again ([`KvCache::reread`]) when there are pages, before
-//! anything new is admitted. A sequence is admitted if every other one could still take a page.
-//!
-//! Price: a preempted sequence is computed twice, and requests are admitted strictly in the order they came: small
-//! ones wait behind a large one.
+//! memory, or on the number of threads. Memory: a sequence takes pages of the cache as it grows. When they run out, the
+//! newest sequence is preempted: its pages are freed, its tokens are kept, and it is read again ([`KvCache::reread`])
+//! when there are pages, before anything new is admitted. A sequence is admitted if every other one could still take a
+//! page. Price: a preempted sequence is computed twice, and requests are admitted strictly in the order they came:
+//! small ones wait behind a large one.
 
 mod schedule;
 

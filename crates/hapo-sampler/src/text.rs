@@ -2,10 +2,8 @@
 //!
 //! Purpose: a piece of text is released as soon as no later token can change it: complete characters only, and never a
 //! possible beginning of a stop string. The pieces of a completion, joined, are the text of its tokens up to the stop
-//! string.
-//!
-//! Price: the last few tokens are decoded twice per token. Tokens that are single bytes (`<0x0A>` of Llama 2) are held
-//! until another token follows; stop strings among them are found at once.
+//! string. Price: the last few tokens are decoded twice per token. Tokens that are single bytes (`<0x0A>` of Llama 2)
+//! are held until another token follows; stop strings among them are found at once.
 
 use hapo_core::Refusal;
 use hapo_model::Tokenizer;

@@ -296,7 +296,8 @@ fn of_kind(kind: &str) -> String {
                 ("how many?", answer.clone(), format!("The answer is {answer}."))
             }
             "commands" => {
-                let all = ["du -sh /srv/www", "find /usr -name '*.mp3' -mtime +7", "tail -n 6 a.csv"];
+                let all =
+                    ["du -sh /srv/www", "find /usr -name '*.mp3' -mtime +7", "tail -n 6 a.csv"];
                 let command = all[(n % 3) as usize].to_owned();
                 ("which command?", command.clone(), command)
             }

@@ -1,11 +1,10 @@
 //! Limits of a rendering: its stack, its time and its memory.
 //!
 //! Purpose: who chooses a model runs its template, and a careless template must end all the same. minijinja counts
-//! instructions, not what each of them makes: forty doublings of a text are few instructions, and a sum of 100,000 terms
-//! is a tree as deep. So a rendering has a thread with a stack for the deepest tree, and the caller gives up on it after
-//! [`TIME`] or [`MEMORY`].
-//!
-//! Price: some 30 µs a rendering. A thread that is given up on runs until the program ends, which should be soon.
+//! instructions, not what each of them makes: forty doublings of a text are few instructions, and a sum of 100,000
+//! terms is a tree as deep. So a rendering has a thread with a stack for the deepest tree, and the caller gives up on
+//! it after [`TIME`] or [`MEMORY`]. Price: some 30 µs a rendering. A thread that is given up on runs until the program
+//! ends, which should be soon.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -1,12 +1,11 @@
 //! A model's own chat template: Jinja text, in the dialect in which transformers renders it.
 //!
 //! Purpose: a published model was tuned on the exact bytes of its template, so minijinja renders the model's own text,
-//! and `tests/it/chat_templates.rs` compares the result with transformers'. Who chooses a model runs its template, as he
-//! runs its weights. A template may have [`MAX_SOURCE_BYTES`], and a rendering may execute [`FUEL`] instructions, call
-//! [`RECURSION`] deep, write [`MAX_RENDERED_BYTES`] and take [`TIME`] and [`MEMORY`].
-//!
-//! Price: minijinja is no Python. Methods of strings, lists and mappings are those of
-//! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line.
+//! and `tests/it/chat_templates.rs` compares the result with transformers'. Who chooses a model runs its template, as
+//! he runs its weights. A template may have [`MAX_SOURCE_BYTES`], and a rendering may execute [`FUEL`] instructions,
+//! call [`RECURSION`] deep, write [`MAX_RENDERED_BYTES`] and take [`TIME`] and [`MEMORY`]. Price: minijinja is no
+//! Python. Methods of strings, lists and mappings are those of `minijinja_contrib::pycompat`; a template that uses
+//! another is refused by name and line.
 
 mod bounds;
 mod json;

@@ -1,10 +1,9 @@
-//! Arrow IPC, record batch by record batch. A file is a stream with a prefix and a footer, and is
-//! read as the stream that it is.
+//! Arrow IPC, record batch by record batch. A file is a stream with a prefix and a footer, and is read as the stream
+//! that it is.
 //!
 //! Purpose: no length is believed before its bytes have come, and no place is read that the bytes do not have. The
-//! `arrow` crates would be the longest of all dependencies to compile, and take what a batch claims.
-//!
-//! Price: batches that are compressed within, categories, unions and big-endian numbers are refused.
+//! `arrow` crates would be the longest of all dependencies to compile, and take what a batch claims. Price: batches
+//! that are compressed within, categories, unions and big-endian numbers are refused.
 
 use super::flatbuffer::{Found, Table, part, signed};
 use super::{RawRow, RawRows, broken, damage, read_up_to, rows_of};

@@ -3,7 +3,6 @@
 //!
 //! Purpose: every container gives rows one by one as the same [`Object`], numbered, with the fault of a row beside the
 //! good ones. No container is read whole, and no length in a file is trusted before the file has shown the bytes.
-//!
 //! Price: a row is a tree of values before a layout looks at it.
 
 mod arrow;

@@ -1,10 +1,9 @@
 //! Problems with answers and teachers' solutions, read from files that are recognised by content.
 //!
-//! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file
-//! of any size, [`load`] puts them into memory.
-//!
-//! Price: bad rows do not stop the reading; the caller decides what to do with [`Loaded::bad_rows`] and must not forget
-//! to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that doubles as it fills.
+//! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file of any size,
+//! [`load`] puts them into memory. Price: bad rows do not stop the reading; the caller decides what to do with
+//! [`Loaded::bad_rows`] and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a
+//! table that doubles as it fills.
 
 mod reading;
 mod rows;

@@ -104,9 +104,7 @@ impl<'a> Rows<'a> {
 
     /// Opens the next file; `false` when there is none.
     fn next_file(&mut self) -> Result<bool> {
-        let Some(path) = self.further.pop_front() else {
-            return Ok(false);
-        };
+        let Some(path) = self.further.pop_front() else { return Ok(false) };
         let Rows { file, layout, container, compression, head, rest, .. } =
             Rows::begin(container::open(&path)?, &path, &self.reading)?;
         self.base += std::mem::take(&mut self.last);

@@ -30,9 +30,7 @@ pub(super) fn label(value: &Value, text_only: bool) -> Option<&str> {
 /// content stands before it in `<think>`. A `developer` is the system.
 pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>> {
     const EXPECTED: &str = "a list of messages with role and content";
-    let Some(Value::List(items)) = value else {
-        return Err(unexpected(field, EXPECTED, value));
-    };
+    let Some(Value::List(items)) = value else { return Err(unexpected(field, EXPECTED, value)) };
     if items.is_empty() {
         return Err(fault(field, EXPECTED, "an empty list"));
     }
@@ -343,9 +341,7 @@ pub fn golds_in(text: &str) -> Vec<String> {
 
 /// The gold in the first of the fields that the row has, if it has one; of a worked solution, its last box.
 pub(super) fn gold_of(row: &Object, fields: &[&str]) -> Result<Option<(String, Vec<String>)>> {
-    let Some(field) = fields.iter().find(|it| row.has(it)) else {
-        return Ok(None);
-    };
+    let Some(field) = fields.iter().find(|it| row.has(it)) else { return Ok(None) };
     let (answer, others) = gold(row.get(field), field)?;
     if after_hashes(&answer).is_some() {
         return Ok(Some((gold_of_solution(&answer, field)?, others)));

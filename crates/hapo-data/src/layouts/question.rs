@@ -1,9 +1,8 @@
 //! Questions whose parts are in columns of their own: a passage before it, choices behind it.
 //!
-//! Purpose: such a row becomes one with a whole question before a layout reads it. The choices are lettered, and the gold
-//! answer is a letter, whether the row has an index, a letter or the text.
-//!
-//! Price: the columns are known by their names. Others that look like a part are counted ([`Unread`](crate::Unread)).
+//! Purpose: such a row becomes one with a whole question before a layout reads it. The choices are lettered, and the
+//! gold answer is a letter, whether the row has an index, a letter or the text. Price: the columns are known by their
+//! names. Others that look like a part are counted ([`Unread`](crate::Unread)).
 
 use super::at;
 use crate::value::{Fault, Object, Result, Value, fault, json_texts, unexpected};
@@ -100,7 +99,7 @@ fn lifted(row: &Object) -> Cow<'_, Object> {
 
 const DROP_SPANS: &str = "answers_spans.spans";
 
-/// The spans of a passage that answer the question. `SQuAD`'s are alternatives; DROP's may be so, or parts of one.
+/// The spans of a passage that answer the question. `SQuAD`'s are alternatives; DROP does not say whether its are.
 fn span(row: &Object) -> Result<Option<Value>> {
     if let Some(it @ Value::List(_)) = at(row, "answers.text") {
         return Ok(Some(it.clone()));

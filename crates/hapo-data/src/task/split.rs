@@ -2,10 +2,9 @@
 //!
 //! Purpose: pretraining, training, development and held-out problems are disjoint by construction: a keyed hash of the
 //! problem's text, and nothing else, decides where it belongs. No seed, level or order of generation can move it, so a
-//! base model published once has never seen a held-out problem of any later run, nor a training problem.
-//!
-//! Price: one problem in five is lost to pretraining, the shortest multiplication facts included;
-//! they still occur as columns of longer ones.
+//! base model published once has never seen a held-out problem of any later run, nor a training problem. Price: one
+//! problem in five is lost to pretraining, the shortest multiplication facts included; they still occur as columns of
+//! longer ones.
 
 use super::{Family, Problem, TeacherSteps, find_family, keyed_hash};
 use crate::{dataset::Dataset, example::Example};

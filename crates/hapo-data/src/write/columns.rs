@@ -142,9 +142,7 @@ fn shred(field: &Type, value: &Value, levels: Levels, columns: &mut [Column]) ->
         levels.definition += 1;
     }
     if field.is_primitive() {
-        let [column] = columns else {
-            return Err(wrong(value));
-        };
+        let [column] = columns else { return Err(wrong(value)) };
         column.definition.push(levels.definition);
         column.repetition.push(levels.repetition);
         column.values.push(value.clone());

@@ -1,10 +1,8 @@
 //! Datasets out: our own layout, verl's and TRL's, row by row.
 //!
 //! Purpose: a file appears whole or not at all: it is written under another name, flushed, and renamed. Its ending
-//! decides the form: JSON lines, one JSON array or Parquet.
-//!
-//! Price: a row that the layout cannot hold is an error, not a loss. TRL takes one teacher: further ones are counted
-//! and left out.
+//! decides the form: JSON lines, one JSON array or Parquet. Price: a row that the layout cannot hold is an error, not a
+//! loss. TRL takes one teacher: further ones are counted and left out.
 
 pub(crate) mod columns;
 mod own;

@@ -1,9 +1,8 @@
 //! The CPU's own pool of threads, the slices that its tasks share, and the copy that its products keep.
 //!
-//! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads. Tiles of
-//! a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot express.
-//!
-//! Price: the caller promises that tasks write disjoint elements; bounds are still checked.
+//! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads. Tiles
+//! of a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot express. Price: the caller
+//! promises that tasks write disjoint elements; bounds are still checked.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,7 @@
 //! The optimiser: one pass over all parameters, wherever they lie.
 //!
 //! Purpose: a task is a block of a tensor or a band of a matrix that is split, so that small tensors share the workers.
-//!
 //! Moments in bf16 take 4 bytes per parameter instead of 8; [`crate::MomentsMut`] says how they are rounded, and why.
-//!
 //! Price: gradients and moments are laid out by rows, so an update of a split matrix walks along both layouts. The
 //! generator of bf16 takes some 20 wide multiplications for 8 elements, beside 8 bytes less to read and 8 less to write
 //! for each.

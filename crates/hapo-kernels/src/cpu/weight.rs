@@ -1,10 +1,9 @@
 //! A weight matrix on the CPU, in one of four forms.
 //!
 //! Purpose: the form of a matrix is chosen once, by its use and by the rounding of products; every operation on it is
-//! one `match` here. A further number format is one more form.
-//!
-//! Price: decoding reads every weight once per step, so memory traffic sets its time. f32 weights that happen to be
-//! bf16 numbers may have a copy in panels, which products read: 2 bytes more per weight.
+//! one `match` here. A further number format is one more form. Price: decoding reads every weight once per step, so
+//! memory traffic sets its time. f32 weights that happen to be bf16 numbers may have a copy in panels, which products
+//! read: 2 bytes more per weight.
 
 use std::ops::Range;
 

@@ -2,11 +2,9 @@
 //!
 //! Purpose: a sequence takes a page of [`PAGE`] tokens when it grows into it, so memory follows actual use. All
 //! sequences of a prompt share its pages, and prompts with a common beginning share full pages. Sequences come and go,
-//! and the caller batches the running ones (continuous batching).
-//!
-//! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts with a common beginning
-//! share memory, but are still read whole. When no page is free, a step fails with [`CacheFull`]; the
-//! caller decides which sequence waits.
+//! and the caller batches the running ones (continuous batching). Price: the last page of a prompt and that of a
+//! sequence are half empty on average. Prompts with a common beginning share memory, but are still read whole. When no
+//! page is free, a step fails with [`CacheFull`]; the caller decides which sequence waits.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};

@@ -242,9 +242,7 @@ impl AdapterFolder {
 
     /// A and B of the matrix of this name, in their published order, where it has a pair.
     pub(super) fn pair_of(&self, matrix: &str) -> Result<Option<[Vec<f32>; 2]>, Refusal> {
-        let Some(module) = matrix.strip_suffix(".weight") else {
-            return Ok(None);
-        };
+        let Some(module) = matrix.strip_suffix(".weight") else { return Ok(None) };
         let name = |pair: &str| format!("base_model.model.{module}.lora_{pair}.weight");
         if !self.file.tensors.contains_key(&name("A")) {
             return Ok(None);

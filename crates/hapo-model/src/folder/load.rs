@@ -1,10 +1,9 @@
 //! A model folder in memory: weights on their way to a device, tokenizer, and the files that travel with them.
 //!
-//! Purpose: on a GPU a start is bound by what the host does with every number: it is decoded, checked, hashed, put into the
-//! device's order and copied. Tensors do not depend on each other, so a thread takes one after the other. On a CPU all
-//! threads fill one matrix, each from a few of its rows, so that nobody holds another copy of it.
-//!
-//! Price: for a GPU a thread holds a tensor in f32. On a CPU nothing is hashed.
+//! Purpose: on a GPU a start is bound by what the host does with every number: it is decoded, checked, hashed, put into
+//! the device's order and copied. Tensors do not depend on each other, so a thread takes one after the other. On a CPU
+//! all threads fill one matrix, each from a few of its rows, so that nobody holds another copy of it. Price: for a GPU
+//! a thread holds a tensor in f32. On a CPU nothing is hashed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{path::Path, time::Instant};

@@ -54,9 +54,7 @@ fn merged<D: Device>(
 ) -> Result<Vec<f32>, Refusal> {
     let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
     let Some(adapter) = adapter else { return Ok(values) };
-    let Some([mut a, b]) = adapter.pair_of(&spec.name)? else {
-        return Ok(values);
-    };
+    let Some([mut a, b]) = adapter.pair_of(&spec.name)? else { return Ok(values) };
     let ([outputs, inputs], rank) = ([spec.shape[0], spec.shape[1]], adapter.shape.rank);
     let scale = adapter.shape.scale() as f32;
     for it in &mut a {

@@ -1,16 +1,13 @@
-//! Hugging Face model folders, in and out: `config.json`, safetensors weights in one file or in
-//! shards with an index, tokenizer files as they are.
+//! Hugging Face model folders, in and out: `config.json`, safetensors weights in one file or in shards with an index,
+//! tokenizer files as they are.
 //!
 //! A folder is checked completely before a single weight is read: every tensor of
-//! [`Config::tensors`](crate::Config::tensors) is there, once, with its shape and a known number format, and there is none
-//! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
-//! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.
-//!
-//! Where a folder has checksums, as a checkpoint has, every file of it is compared with them as it is read, and what they
-//! list is there.
-//!
-//! The price: weights are read, not mapped, so what a file holds is copied once, even where it holds f32; and weights with
-//! a checksum are read twice, as their tensors are not read in the file's order.
+//! [`Config::tensors`](crate::Config::tensors) is there, once, with its shape and a known number format, and there is
+//! none that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so that a refusal
+//! names the tensor and both numbers; that crate is the oracle of the tests. Where a folder has checksums, as a
+//! checkpoint has, every file of it is compared with them as it is read, and what they list is there. The price:
+//! weights are read, not mapped, so what a file holds is copied once, even where it holds f32; and weights with a
+//! checksum are read twice, as their tensors are not read in the file's order.
 
 mod adapter;
 mod load;

@@ -342,9 +342,7 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
 pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let files = folder.files.iter().enumerate();
     let mut heads = files.filter(|(_, file)| file.tensors.contains_key(HEAD));
-    let Some((i, file)) = heads.next() else {
-        return Ok(());
-    };
+    let Some((i, file)) = heads.next() else { return Ok(()) };
     let (embedding, at) = (folder.stored.iter())
         .find(|(spec, _)| spec.name == EMBEDDING)
         .expect("every model has an embedding");

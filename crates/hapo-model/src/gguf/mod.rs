@@ -1,10 +1,9 @@
 //! GGUF files, the format of llama.cpp, as model folders.
 //!
 //! Purpose: a file has what a folder has. Its keys become the fields of `config.json` and the files of a tokenizer, its
-//! tensors those of the folder; nothing behind this module knows GGUF.
-//!
-//! Price: a tokenizer is built anew each time that it is asked for, and some of what a folder says is not in the file;
-//! llama.cpp's own defaults stand in for it, and what they would not cover is refused by name.
+//! tensors those of the folder; nothing behind this module knows GGUF. Price: a tokenizer is built anew each time that
+//! it is asked for, and some of what a folder says is not in the file; llama.cpp's own defaults stand in for it, and
+//! what they would not cover is refused by name.
 
 mod architecture;
 mod blocks;

@@ -2,10 +2,8 @@
 //!
 //! Purpose: the order of a layer's operations is written once, for training, for the prompt and for decoding. Names are
 //! those of the published weights (`q_proj`, `down_proj`) and of the values between the blocks: `resid_mid` is the
-//! input plus the attention block's output.
-//!
-//! Price: gradients are written by hand, and they overwrite saved activations that nothing reads again (`gate`, `up`,
-//! and `q`, `k` where their heads are normalised).
+//! input plus the attention block's output. Price: gradients are written by hand, and they overwrite saved activations
+//! that nothing reads again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
 use hapo_kernels::{
     Accumulate, AttentionGrad, AttentionShape, Buffer, Device, Heads, NumberFormat, RmsNorm,
@@ -259,9 +257,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
     ) {
         let all = self.rows * self.config.hidden;
         let (dy, dx) = (d.norm.first(all), d.resid.first_mut(all));
-        let Some(norm) = norm else {
-            return self.device.add(1.0, dy, dx);
-        };
+        let Some(norm) = norm else { return self.device.add(1.0, dy, dx) };
         let normed = Normed { norm, x: x.first(all), inverse };
         self.norm_grad(normed, dy, Accumulate::Existing, dx, pass);
     }

@@ -29,9 +29,7 @@ pub struct ChatFiles {
 pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Refusal> {
     let mut special_tokens = BTreeMap::new();
     for name in [SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG] {
-        let Some(fields) = object(tokenizer_files, dir, name)? else {
-            continue;
-        };
+        let Some(fields) = object(tokenizer_files, dir, name)? else { continue };
         for token in SPECIAL_TOKENS {
             // A text, or an AddedToken with its content.
             let field = &fields[token];
@@ -80,9 +78,7 @@ pub(crate) fn template(
             Err(cause) => Err(malformed(&dir.join(JINJA), "UTF-8 text", cause.to_string())),
         };
     }
-    let Some(fields) = object(tokenizer_files, dir, TOKENIZER_CONFIG)? else {
-        return Ok(None);
-    };
+    let Some(fields) = object(tokenizer_files, dir, TOKENIZER_CONFIG)? else { return Ok(None) };
     let field = &fields["chat_template"];
     let named = || {
         let several = field.as_array()?;
@@ -105,9 +101,7 @@ fn object(
     dir: &Path,
     name: &str,
 ) -> Result<Option<Value>, Refusal> {
-    let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == name) else {
-        return Ok(None);
-    };
+    let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == name) else { return Ok(None) };
     match serde_json::from_slice(bytes) {
         Ok(fields) => Ok(Some(fields)),
         Err(cause) => Err(malformed(&dir.join(name), "a JSON object", cause.to_string())),

@@ -185,9 +185,7 @@ fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> 
 
 /// The special tokens that a post-processor puts in front of a text.
 fn prefix_of(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
-    let Some(post_processor) = inner.get_post_processor() else {
-        return Ok(Vec::new());
-    };
+    let Some(post_processor) = inner.get_post_processor() else { return Ok(Vec::new()) };
     let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
     let whole = post_processor.process(text, None, true)?;
     let is_special = whole.get_special_tokens_mask().iter();

@@ -1,10 +1,9 @@
 //! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of them.
 //!
 //! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns every buffer and
-//! is used again by the next batch, since fresh pages cost more than the arithmetic on them.
-//!
-//! Price: activations of all layers stay in memory between the two, or of one layer with
-//! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
+//! is used again by the next batch, since fresh pages cost more than the arithmetic on them. Price: activations of all
+//! layers stay in memory between the two, or of one layer with [`ActivationCheckpointing::Layers`], for one more
+//! forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
 use hapo_core::Refusal;
 use hapo_kernels::{Attention, Buffer, Counting, Device, NumberFormat};
@@ -92,9 +91,7 @@ impl<D: Device> Tape<D> {
     /// True unless the device says that all activations of so many rows, their gradients, the head's buffers and the sum
     /// of gradients do not fit into its free memory.
     fn keeps_all(&self, model: &Model<D>, rows: usize) -> Result<bool, Refusal> {
-        let Some(free) = model.device.free_bytes() else {
-            return Ok(true);
-        };
+        let Some(free) = model.device.free_bytes() else { return Ok(true) };
         let (config, rank) = (&model.config, model.rank());
         let counting = Counting::new(model.device.caps());
         let _body = Body::new(&counting, config, rows, rank, config.layers)?;

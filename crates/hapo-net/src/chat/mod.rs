@@ -3,9 +3,8 @@
 //! One question is one [`Client::ask`]. Temporary failures (429, 5xx, cut connections, timeouts, invalid answers) are
 //! retried, with waits that double, up to a bound; then the failure is the answer: [`Exchange`] with the reason.
 //! Permanent failures (a wrong key, an unknown model, a wrong address) are a [`Refusal`] that ends the run.
-//! `Retry-After` is honoured, as seconds or as a date, and so is an exhausted `x-ratelimit-*`.
-//!
-//! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
+//! `Retry-After` is honoured, as seconds or as a date, and so is an exhausted `x-ratelimit-*`. The price: answers are
+//! read whole, there is no streaming, and one client holds one endpoint.
 
 mod address;
 mod pace;

@@ -55,9 +55,7 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Refusal> {
     };
     let wanted = "expected hf://datasets/org/name@revision[/file]";
     let mut parts = address.splitn(3, '/');
-    let (Some(org), Some(rest)) = (parts.next(), parts.next()) else {
-        return Err(bad(wanted));
-    };
+    let (Some(org), Some(rest)) = (parts.next(), parts.next()) else { return Err(bad(wanted)) };
     let repo = repo(&format!("{org}/{rest}")).ok_or_else(|| bad(wanted))?;
     let path = parts.next().filter(|it| !it.is_empty());
     if path.is_some_and(|it| !is_plain_path(it)) {

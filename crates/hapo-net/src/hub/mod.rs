@@ -2,12 +2,9 @@
 //!
 //! Purpose: wherever a folder is accepted, `org/name` or `org/name@revision` is too. Files are in the cache of Python's
 //! `huggingface_hub` (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under its locks, so nothing is fetched twice.
-//! `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as its users expect.
-//!
-//! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not used: it keeps a
-//! truncated file, never tries again after a 429, has no offline mode, and drops the server's own words from an error.
-//!
-//! Price: blocking calls, one file at a time.
+//! `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as its users expect. The layout of the cache and the addresses
+//! are those of the `hf-hub` crate. Its transfers are not used: it keeps a truncated file, never tries again after a
+//! 429, has no offline mode, and drops the server's own words from an error. Price: blocking calls, one file at a time.
 
 mod download;
 mod fetch;

@@ -24,9 +24,7 @@ impl Fetcher<'_> {
         // A renamed repository answers with an address on the same hub; a file of LFS with one
         // elsewhere, and its headers are on this answer.
         for _ in 0..5 {
-            let Some(location) = header(answer.headers(), "location") else {
-                break;
-            };
+            let Some(location) = header(answer.headers(), "location") else { break };
             if !location.starts_with('/') {
                 break;
             }

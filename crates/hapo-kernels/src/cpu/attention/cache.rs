@@ -1,10 +1,9 @@
 //! The key/value cache: append, and attention of one new row per sequence.
 //!
-//! Purpose: read the pages of the shared prompt and of the own tokens without copying them, the query heads of a key/value
-//! head together, in the order of [`super::attention`], so that a decoded row has its bits.
-//!
-//! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. A bf16 cache is widened
-//! a page at a time, into memory that stays close to the CPU.
+//! Purpose: read the pages of the shared prompt and of the own tokens without copying them, the query heads of a
+//! key/value head together, in the order of [`super::attention`], so that a decoded row has its bits. Price: keys are
+//! stored transposed, so appending a token writes `head_dim` separate elements. A bf16 cache is widened a page at a
+//! time, into memory that stays close to the CPU.
 
 use super::{parts, softmax_row, with_scratch};
 use crate::cpu::convert::{nearest, widen};

@@ -2,13 +2,11 @@
 //!
 //! Purpose: a task gathers the keys and values of one segment (its prefix in front) and one key/value head, and walks
 //! over blocks of queries; the query heads of that head go through one product together. The full row of scores of a
-//! block is held, never that of a whole sequence, and the backward computes it again.
-//!
-//! Bits: scores are one chain over `head_dim`; the sum of the exponentials runs in sixteen lanes by absolute position;
-//! the weighted values are one chain over absolute positions, broken every 512. Masked positions add exact zeros. A
-//! prefix therefore changes no bits, nor does decoding ([`super::cache`]), which uses the same order.
-//!
-//! Price: keys and values are copied once per task; a block of 32 queries holds 32 · group · keys scores.
+//! block is held, never that of a whole sequence, and the backward computes it again. Bits: scores are one chain over
+//! `head_dim`; the sum of the exponentials runs in sixteen lanes by absolute position; the weighted values are one
+//! chain over absolute positions, broken every 512. Masked positions add exact zeros. A prefix therefore changes no
+//! bits, nor does decoding ([`super::cache`]), which uses the same order. Price: keys and values are copied once per
+//! task; a block of 32 queries holds 32 · group · keys scores.
 
 use std::ops::Range;
 

@@ -2,9 +2,8 @@
 //!
 //! Every element of the result is a chain of fused multiply-adds from zero over the inner dimension, ascending and cut
 //! every [`CHAIN`] steps; the chains are added to the start in order. A micro-kernel computes a tile of such chains in
-//! registers. Which tiles, how factors are packed and how many rows there are changes no bits.
-//!
-//! Price: a result is read back and added to once per 512 steps.
+//! registers. Which tiles, how factors are packed and how many rows there are changes no bits. Price: a result is read
+//! back and added to once per 512 steps.
 
 use std::cell::RefCell;
 
