@@ -205,7 +205,9 @@ fn bar(
         ProgressStyle::with_template("{prefix:>12} {bar:20} {pos}/{len} {clock} {wide_msg}");
     let style = style.expect("the template is a constant").progress_chars("━╸ ");
     let bar = ProgressBar::new(total).with_style(style.with_key("clock", clock));
-    Some(bar.with_prefix(label.to_owned()))
+    // Shows it at once.
+    bar.set_prefix(label.to_owned());
+    Some(bar)
 }
 
 pub(crate) struct CountProgress {

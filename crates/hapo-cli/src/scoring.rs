@@ -21,7 +21,6 @@ pub enum DrawKeys<'a> {
     Shared,
 }
 
-/// How problems are asked.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalFormat {
     pub template: TemplateChoice<'static>,

@@ -126,7 +126,6 @@ impl Memory {
     }
 
     /// With the hints of each group of a step whose mean reward is at least `success` as the most of its prompt.
-    #[must_use]
     pub fn with_frontiers(mut self, groups: &[MixedGroup], success: f64) -> Self {
         for group in groups.iter().filter(|it| mean(&it.rewards()) >= success) {
             let Some(member) = group.sampled().next() else { continue };

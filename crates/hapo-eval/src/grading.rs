@@ -61,24 +61,28 @@ fn uncompared_words<'a>(by: &str, answer: &'a str) -> Option<Vec<&'a str>> {
     gold.judge(&other).verdict.is_correct().then_some(words)
 }
 
-/// True for a text that the grader cannot read or takes for a product of letters, so that the letters of its words in
-/// any order are as right: `du -sh /srv/www`, `H2SO4`, `XIV`.
-pub fn is_read_as_letters(by: &str, answer: &str) -> bool {
+/// True for a text with signs or digits that the grader cannot read, reads as words, or takes for a product of letters, so
+/// that the letters of its words in any order are as right: `tail -n 6 a.csv`, `du -sh /srv/www`, `H2SO4`, `XIV`.
+pub fn is_literal(by: &str, answer: &str) -> bool {
     let letters: Vec<char> = answer.trim().chars().collect();
-    let runs: Vec<&[char]> =
-        letters.chunk_by(|a, b| a.is_alphabetic() == b.is_alphabetic()).collect();
-    let has_word = runs.iter().any(|it| it[0].is_alphabetic() && it.len() >= 3);
+    let runs = letters.chunk_by(|a, b| a.is_alphabetic() == b.is_alphabetic());
+    let has_word = runs.clone().any(|it| it[0].is_alphabetic() && it.len() >= 3);
     let is_symbol = letters.iter().all(|it| it.is_alphanumeric())
         && letters.iter().filter(|it| it.is_uppercase()).count() >= 2;
-    if answer.contains('\\') || !(has_word || is_symbol) || uncompared_words(by, answer).is_some() {
+    let is_known = answer.contains('\\') || beside_mathematics(answer).is_some();
+    if is_known || !(has_word || is_symbol) || uncompared_words(by, answer).is_some() {
         return false;
     }
-    let turned = |it: &&[char]| -> String {
-        if it[0].is_alphabetic() { it.iter().rev().collect() } else { it.iter().collect() }
+    let turned = |it: &[char]| -> String {
+        let is_turned = it[0].is_alphabetic() && (it.len() >= 3 || !has_word);
+        if is_turned { it.iter().rev().collect() } else { it.iter().collect() }
     };
-    let turned: String = runs.iter().map(turned).collect();
+    let turned: String = runs.map(turned).collect();
     let gold = grader(by).map(|it| Gold::new(it, answer));
-    let is_right = |it: Gold| it.judge(&format!("\\boxed{{{turned}}}")).verdict.is_correct();
+    let is_right = |it: Gold| {
+        let judged = it.judge(&format!("\\boxed{{{turned}}}"));
+        judged.gold_read.starts_with("the text") || judged.verdict.is_correct()
+    };
     gold.is_ok_and(|it| it.map_or(true, |it| turned != answer.trim() && is_right(it)))
 }
 
@@ -105,16 +109,15 @@ pub fn unsuited<'a>(
             "most gold answers are numbers of various things, and `{grader}` does not compare the things; `exact` compares texts"
         ));
     }
-    let sample: Vec<&str> = answers.clone().take(1000).collect();
-    let as_letters = sample.iter().filter(|it| is_read_as_letters(grader, it)).count();
-    if 2 * as_letters >= sample.len() && as_letters > 0 {
-        return Some(format!(
-            "most gold answers are texts, of which `{grader}` takes the letters for variables; `exact` compares texts"
-        ));
-    }
-    let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
+    let found = answers.clone().filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
     let found: Vec<_> = found.filter(|it| it.0 != "words" || !reads_words).collect();
-    let (kind, first) = found.first()?;
+    let Some((kind, first)) = found.first() else {
+        let sample: Vec<&str> = answers.take(1000).collect();
+        let literal = sample.iter().filter(|it| is_literal(grader, it)).count();
+        return (literal > 0 && 2 * literal >= sample.len()).then(|| format!(
+            "most gold answers are texts that `{grader}` cannot read, or compares by their words or letters alone; `exact` compares texts"
+        ));
+    };
     let golds = hapo_core::counted(found.len(), "gold answer is", "gold answers are");
     let first = hapo_core::excerpt(first, 60);
     Some(format!(
@@ -390,14 +393,14 @@ mod tests {
         let letters =
             "du -sh /srv/www, find /usr -name '*.mp3' -mtime +7, tail -n 6 a.csv, H2SO4, XIV";
         for answer in letters.split(", ") {
-            assert!(is_read_as_letters("training", answer), "{answer}");
+            assert!(is_literal("training", answer), "{answer}");
         }
         let others = "42, 2ab, sin x, 12 cm, 3 apples, hardware, \\text{even}, \\frac{1}{2}, 1e-5, B, 12:30, x^2 + 1, \\pi";
         for answer in others.split(", ") {
-            assert!(!is_read_as_letters("training", answer), "{answer}");
+            assert!(!is_literal("training", answer), "{answer}");
         }
         let warned = unsuited("training", ["du -sh a.log", "rm -rf b.log", "2"].into_iter());
-        assert!(warned.is_some_and(|it| it.contains("takes the letters for variables")));
+        assert!(warned.is_some_and(|it| it.contains("by their words or letters alone")));
         for (answers, expected) in [
             (["2.5 lb cheese", "5 ml vinegar", "3 birds"], true),
             (["2 red apples", "3 green pears", "12"], true),

@@ -17,7 +17,7 @@ pub use completions::{Completions, LocalModel, Progress, Summarise};
 pub use generations::Generations;
 pub use grading::{
     CUT_OFF, GradedCompletion, Judge, ProblemResult, RawCompletion, are_numbers_with_words,
-    average, beside_mathematics, gold_of, is_read_as_letters, unsuited,
+    average, beside_mathematics, gold_of, is_literal, unsuited,
 };
 pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;

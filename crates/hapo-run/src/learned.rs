@@ -54,21 +54,8 @@ pub struct Change {
     pub steps: usize,
     /// The best evaluation.
     pub best: f64,
-    /// True if the first and the last third of the steps differ by less than two standard errors.
+    /// True if the two means differ by less than two standard errors, by how neighbouring steps differ.
     pub is_chance: bool,
-}
-
-/// Whether the means of the first and the last third differ by less than two standard errors; false below 12 numbers.
-fn is_chance(values: &[f64]) -> bool {
-    let n = values.len() / 3;
-    let moments = |part: &[f64]| {
-        let mean = part.iter().sum::<f64>() / n as f64;
-        (mean, part.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n * (n - 1)) as f64)
-    };
-    n >= 4 && {
-        let (first, last) = (moments(&values[..n]), moments(&values[values.len() - n..]));
-        (last.0 - first.0).abs() < 2.0 * (first.1 + last.1).sqrt()
-    }
 }
 
 impl Change {
@@ -96,7 +83,12 @@ pub fn changes(metrics: &Columns, start: &BTreeMap<String, f64>) -> Vec<Change> 
     let mut trained = [("reward", REWARD), ("loss", "loss")].into_iter();
     let of_steps = trained.find_map(|(name, metric)| {
         let ([first, last], steps) = metrics.ends(metric)?;
-        let is_chance = name == "reward" && is_chance(&metrics.finite(metric));
+        let values = metrics.finite(metric);
+        let differences = values.windows(2).map(|it| (it[1] - it[0]).powi(2)).sum::<f64>();
+        // A step's variance is half of the mean square: a trend hardly counts in it.
+        let error = (differences / (values.len().max(2) - 1) as f64 / steps as f64).sqrt();
+        let is_chance =
+            name == "reward" && values.len() >= 12 && (last - first).abs() < 2.0 * error;
         Some(Change { name, first, last: Some(last), steps, best: last, is_chance })
     });
     let shown = held_out_metric(metrics);

@@ -180,8 +180,16 @@ const PROBLEMS: usize = 200;
 impl Args {
     /// The evaluation, and the template of a local model.
     fn plan(&self) -> Result<(Plan, Option<ChosenTemplate>)> {
-        let grader = self.grader()?.open()?;
-        let ProblemSets { sets, max_tokens } = self.sets(&grader)?;
+        // A file is judged as in the run that trained the model, a benchmark alike for all models.
+        let found = self.data.as_deref().map(found_at).transpose()?;
+        let is_file = found.is_some_and(|found| found.is_none_or(|found| !found.is_dir()));
+        let model::Named { model, adapter } = self.named();
+        let rule = match is_file && self.suite.is_none() && self.endpoint.is_none() {
+            true => self.grader.or_trained([adapter, Some(Path::new(model))])?,
+            false => self.grader.clone(),
+        };
+        let grader = rule.open()?;
+        let ProblemSets { sets, max_tokens } = self.sets(&grader, rule.is_own())?;
         // After what can be refused without the model.
         let template = match &self.endpoint {
             Some(_) => None,
@@ -210,7 +218,7 @@ impl Args {
         Ok((plan, template))
     }
 
-    fn sets(&self, grader: &dyn Grader) -> Result<ProblemSets> {
+    fn sets(&self, grader: &dyn Grader, keeps_fields: bool) -> Result<ProblemSets> {
         let mut folder = self.data.as_deref();
         if let Some(path) = folder {
             let found = found_at(path)?;
@@ -222,7 +230,7 @@ impl Args {
                 let problem = format!("--suite needs a folder in --data, got the file {name}");
                 return Err(bad_input(problem, "leave out --suite to evaluate on the file"));
             }
-            let dataset = self.columns.load(&hub::data_file(file)?, self.grader()?.is_own())?;
+            let dataset = self.columns.load(&hub::data_file(file)?, keeps_fields)?;
             check(&dataset, file, grader)?;
             let max_tokens = self.sampling.max_new_tokens;
             return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, max_tokens));
@@ -241,17 +249,6 @@ impl Args {
             completions: self.k,
             max_tokens: self.sampling.max_new_tokens,
         })?)
-    }
-
-    /// Who judges: of a file, as in the run that trained the model. A benchmark is judged alike for all models.
-    fn grader(&self) -> Result<GraderArgs> {
-        let model::Named { model, adapter } = self.named();
-        match &self.data {
-            Some(_) if self.suite.is_none() => {
-                self.grader.or_trained(adapter.unwrap_or(Path::new(model)))
-            }
-            _ => Ok(self.grader.clone()),
-        }
     }
 
     fn named(&self) -> model::Named<'_> {

@@ -129,7 +129,6 @@ pub(crate) struct KvArgs {
 }
 
 impl KvArgs {
-    /// How a local model samples.
     pub(crate) fn local(&self, compute: Compute) -> LocalSampling {
         let Self { kv_memory, kv_dtype } = *self;
         LocalSampling { kv_memory, kv_dtype, compute, ..LocalSampling::default() }
@@ -249,11 +248,19 @@ impl GraderArgs {
         hapo_net::reward::is_own(self.name())
     }
 
-    /// Those of the run that trained the model in a folder, where none is named.
-    pub(crate) fn or_trained(&self, folder: &Path) -> Result<Self> {
-        let (None, None) = (&self.name, self.extraction) else { return Ok(self.clone()) };
-        let (name, extraction) = hapo_train::trained_grading(folder)?.unzip();
-        Ok(Self { name, extraction, ..self.clone() })
+    /// Those of the run that trained a model, where no grader is named. Who names a model has not chosen its programs: a
+    /// custom reward is not taken.
+    pub(crate) fn or_trained(&self, folders: [Option<&Path>; 2]) -> Result<Self> {
+        let folders = folders.into_iter().flatten();
+        let mut trained = folders.filter_map(|it| hapo_train::trained_grading(it).transpose());
+        let (None, Some(trained)) = (&self.name, trained.next()) else { return Ok(self.clone()) };
+        let (name, extraction) = trained?;
+        if named_grader(&name).is_err() {
+            errln!("warning: the model's run was judged by `{name}`; --grader names it");
+            return Ok(self.clone());
+        }
+        let extraction = self.extraction.or(Some(extraction));
+        Ok(Self { name: Some(name), extraction, ..self.clone() })
     }
 
     /// One of the list, or a custom program or server. A program's output beside its answers goes to standard error.

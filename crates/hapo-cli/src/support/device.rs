@@ -78,9 +78,6 @@ pub(crate) fn tell_start(verbose: bool, parts: &[(&str, f64)]) {
 }
 
 /// Reads `cpu` or `cuda:N`.
-///
-/// # Errors
-/// Any other text.
 pub fn parse(text: &str) -> Result<DeviceChoice, String> {
     let wrong = || "expected cpu or cuda:N, N a number from 0".to_owned();
     if text == "cpu" {

@@ -238,7 +238,7 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
     let named = judged(&["--grader", "math"]);
     assert!(named.contains("grader `math`, extraction `announced`"), "{named}");
     let resumed = ["train", "recipe.toml", "--run-dir", "boxed", "--resume"];
-    let (_, said) = succeed(dir.path(), &resumed);
+    let (_, said) = succeed(dir.path(), &[&resumed[..], &texts].concat());
     assert!(!said.contains("resuming with another recipe"), "{said}");
 }
 

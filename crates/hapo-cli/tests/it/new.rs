@@ -211,7 +211,7 @@ fn a_run_that_learned_nothing_says_so() {
     assert!(output.status.success(), "{said}");
     let last = said.trim_end().lines().last().unwrap_or_default();
     assert!(
-        last.starts_with("nothing was learned: no answer was ever correct; `hapo report "),
+        last.starts_with("nothing was learned: no answer was ever correct; `hapo doctor "),
         "{said}"
     );
     let json = succeed(dir.path(), &["train", "runs/smoke", "--resume", "--json"]);
@@ -299,7 +299,7 @@ fn of_kind(kind: &str) -> String {
                 let all =
                     ["du -sh /srv/www", "find /usr -name '*.mp3' -mtime +7", "tail -n 6 a.csv"];
                 let command = all[(n % 3) as usize].to_owned();
-                ("which command?", command.clone(), command)
+                ("which command?", command.clone(), format!("In a shell:\n{command}"))
             }
             "hopeless" => ("sum", n.to_string(), "see the book".to_owned()),
             other => unreachable!("{other}"),
@@ -328,7 +328,7 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
         ("letters", "choice", "any"),
         ("numbers", "math", "any"),
         ("things", "exact", "whole"),
-        ("commands", "exact", "whole"),
+        ("commands", "exact", "any"),
     ] {
         let file = format!("{kind}.jsonl");
         fs::write(dir.path().join(&file), of_kind(kind)).unwrap();
@@ -344,8 +344,8 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
     }
     // A gold answer that the run's grader could not read, here or in the file of the evaluation.
     fs::write(dir.path().join("numbers.jsonl"), of_kind("numbers")).unwrap();
-    let unreadable = [&new[..], &["--data", "numbers.jsonl", "--test", "commands.jsonl"]].concat();
-    let message = refuse(dir.path(), &unreadable);
+    let unreadable = ["--data", "numbers.jsonl", "--test", "commands.jsonl", "--method", "grpo"];
+    let message = refuse(dir.path(), &[&new[..], &unreadable, &["--grader", "training"]].concat());
     assert!(message.contains("commands.jsonl: row 2: unreadable gold answer"), "{message}");
     assert!(message.contains("--grader exact"), "{message}");
     // What nothing can be tried on is assumed, and said.

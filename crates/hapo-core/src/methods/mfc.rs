@@ -28,6 +28,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
                 "teacher",
                 "advantage.group",
                 "guard.beta_rise",
+                "sampling.dynamic_sampling",
                 "sampling.remembered_tokens",
             ],
             ..Method::new(grpo(settings.advantage))

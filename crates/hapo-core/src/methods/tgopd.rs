@@ -22,7 +22,12 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             plan: Plan { gate: Gate::Always, ..Plan::ON_POLICY },
             help,
             // A ratio of a sequence has no token to be weighted.
-            unread_keys: &["teacher", "advantage", "loss.importance_ratio_level"],
+            unread_keys: &[
+                "teacher",
+                "advantage",
+                "guard.beta_rise",
+                "loss.importance_ratio_level",
+            ],
             ..Method::new(grpo(settings.advantage))
         })
     },

@@ -4,9 +4,6 @@
 //! every remainder implicit), teacher `28423-7:28416,28/6:4r4,44/6:7r2,21/6:3r3,36/6:6r0,\boxed{4736}`
 //! (long division, one column per digit of the quotient: the remainder so far followed by the next digit,
 //! the divisor, the digit of the quotient, the new remainder).
-//!
-//! Euclid's algorithm was weighed for this place and left out: its answers are small, so that a policy
-//! that guesses 1, 2 or 3 is often right and a group of eight seldom fails entirely.
 
 use super::{Family, Problem, Solution, number_of_digits};
 use hapo_core::CounterRng;

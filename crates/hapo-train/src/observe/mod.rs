@@ -31,7 +31,6 @@ pub(crate) struct Clock {
     pub(crate) laps: Vec<(&'static str, f64)>,
 }
 
-/// Starts now.
 impl Default for Clock {
     fn default() -> Self {
         let now = Instant::now();

@@ -98,7 +98,6 @@ fn hyperparameters(recipe: &str) -> Vec<u8> {
     plugin_value("_hparams_/session_start_info", "hparams", &content, &tensor)
 }
 
-/// Length-delimited fields.
 fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     for (field, bytes) in fields {

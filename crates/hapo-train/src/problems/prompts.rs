@@ -145,10 +145,8 @@ impl PromptTable {
                 let answer = &example.answer;
                 let problem =
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
-                bad_row(
-                    problem,
-                    "correct or remove the row, or compare texts: data.grader = \"exact\"",
-                )
+                let reads_texts = grader.name() == "exact" || !grader.reads_answers();
+                bad_row(problem, if reads_texts { CORRECT } else { CORRECT_OR_COMPARE })
             })?;
             let tokens = chat_format.prompt_of(example).map_err(|error| error.at(origin))?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
@@ -221,6 +219,10 @@ impl PromptTable {
 fn is_problem(example: &Example) -> bool {
     example.rendered.is_none() && example.messages.is_empty()
 }
+
+const CORRECT: &str = "correct or remove the row";
+const CORRECT_OR_COMPARE: &str =
+    "correct or remove the row, or compare texts: data.grader = \"exact\"";
 
 /// Shares of the teacher's solution that are shown as hints, in percent.
 const SHOWN_PERCENT: [usize; 3] = [25, 50, 75];

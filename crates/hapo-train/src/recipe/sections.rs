@@ -56,13 +56,9 @@ pub(super) enum Scope {
 /// A key of a recipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its name within its section.
     pub name: &'static str,
-    /// The explanation, in Markdown.
     pub meaning: &'static str,
-    /// The numbers that it takes.
     pub(super) range: Option<fn() -> Range>,
-    /// Which recipes read it.
     pub(super) scope: Scope,
     /// Its names in TRL, verl, transformers and axolotl.
     pub(super) synonyms: &'static [&'static str],

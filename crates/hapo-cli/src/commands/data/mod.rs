@@ -373,7 +373,7 @@ fn check(args: &Check) -> Result<()> {
             }
         }
         not_whole.extend(rows.unread.not_whole(&file.display().to_string()));
-        tell_of(&rows, file);
+        tell_of(&rows, file, keeps_fields);
     }
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
@@ -407,7 +407,7 @@ fn check(args: &Check) -> Result<()> {
 }
 
 /// Says how the rows of a file were read where somebody may have meant it otherwise.
-fn tell_of(rows: &Rows<'_>, file: &Path) {
+fn tell_of(rows: &Rows<'_>, file: &Path, keeps_fields: bool) {
     warn_of_unread(&rows.unread.unread_solutions, file);
     let file = file.display();
     if let n @ 1.. = rows.e_notation {
@@ -415,7 +415,7 @@ fn tell_of(rows: &Rows<'_>, file: &Path) {
         let answers = counted(n, one, "answers in e-notation are read as numbers");
         errln!("{file}: {answers} (1e-5 is 0.00001)");
     }
-    if let Some(it) = not_read(&rows.unread) {
+    if let Some(it) = not_read(&rows.unread).filter(|_| !keeps_fields) {
         errln!("{file}: {it}");
     }
     for (name, count) in &rows.unread.labels_left_out {
@@ -426,8 +426,12 @@ fn tell_of(rows: &Rows<'_>, file: &Path) {
 
 /// The fields that nobody reads: a misspelt one is among them.
 pub(super) fn not_read(unread: &Unread) -> Option<String> {
-    let fields = &unread.ignored_fields;
-    (!fields.is_empty()).then(|| format!("fields that are not read: {}", most_frequent(fields)))
+    let said = |name: &String| {
+        unread.unread_solutions.contains_key(name) || unread.unread_questions.contains_key(name)
+    };
+    let fields = unread.ignored_fields.iter().filter(|it| !said(it.0));
+    let fields: BTreeMap<_, _> = fields.map(|(name, rows)| (name.as_str(), *rows)).collect();
+    (!fields.is_empty()).then(|| format!("fields that are not read: {}", most_frequent(&fields)))
 }
 
 /// Refuses the name of a column that no row has. Reads no further than the row with the last of them.

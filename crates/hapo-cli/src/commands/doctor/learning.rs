@@ -109,7 +109,7 @@ fn gate(record: &Record, found: &mut Diagnosis) {
         let untaught: f64 = record.columns.finite("gate/open_no_teacher").iter().sum();
         let groups = record.number("sampling.prompts_per_step").unwrap_or(0.0);
         let taught = groups * beta.iter().sum::<f64>();
-        if found.has("nothing-learned") && untaught > taught {
+        if found.has("nothing-learned") && groups > 0.0 && untaught > taught {
             let what = format!(
                 "{untaught:.0} groups failed and had no solution to show, {taught:.0} had one."
             );

@@ -29,11 +29,10 @@ pub(super) fn read(path: &Path) -> Result<Record, Refusal> {
     walk(path, DEPTH, &mut files, &mut open);
     files.sort();
     let Some(mut record) = trl::folder(path, &files).or_else(|| verl::folder(path, &files)) else {
-        let is_stage = |it: &&PathBuf| RunFolder(it).recipe().is_file();
-        if let Some(stage) = entries(path)?.iter().find(is_stage) {
+        let is_stage = |it: &PathBuf| matches!(found_at(&RunFolder(it).recipe()), Ok(Some(_)));
+        if let Some(stage) = entries(path)?.into_iter().filter(is_stage).min() {
             let (path, stage) = (path.display(), stage.display());
-            let problem = format!("{path} holds several runs; name one, such as {stage}");
-            return Err(Refusal::machine(problem));
+            return Err(Refusal::machine(format!("{path} is no run, but {stage} is: name it")));
         }
         let expected = "expected recipe.toml of hapo, trainer_state.json of TRL, or the JSON lines of verl's trainer.logger=[file]";
         return Err(Refusal::machine(format!("{} holds no run: {expected}", path.display())));

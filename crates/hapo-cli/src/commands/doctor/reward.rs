@@ -77,7 +77,6 @@ fn pairs() -> Vec<Pair> {
 
 type Paid = Result<f64, String>;
 
-/// How a reward is asked.
 struct Asked {
     name: String,
     /// About conversations, not texts.

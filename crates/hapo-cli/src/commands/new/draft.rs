@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use hapo_core::{Method, counted};
+use hapo_net::reward::is_own;
 use hapo_run::duration;
 use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::recipe::EvalSection;
@@ -68,8 +69,7 @@ impl Found<'_> {
         let mut epoch = chosen.steps_per_epoch.to_string();
         let solved = chosen.template.summary.with_teacher;
         if methods.iter().any(|it| !it.samples()) && solved < chosen.template.summary.rows {
-            let of_solved = (solved / chosen.per_step as u64).max(1);
-            epoch += &format!(" (for sft {of_solved}: the rows with a solution)");
+            epoch += &format!(" (sft takes the {solved} rows with a solution alone)");
         }
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
         if let Some(rates) = self.rates.filter(|it| it.faster() == hapo_kernels::Compute::Bf16) {
@@ -206,7 +206,7 @@ impl Found<'_> {
             let texts = counted(chosen.template.unknown, "text of the data holds", several);
             errln!("warning: {texts} characters that the tokenizer does not know");
         }
-        if let Some(it) = not_read(&summary.unread) {
+        if let Some(it) = not_read(&summary.unread).filter(|_| !is_own(&self.rule.grader)) {
             errln!("{data}: {it}");
         }
         for (name, rows) in &summary.unread.unread_solutions {

@@ -195,11 +195,6 @@ impl<'a> Found<'a> {
         let keeps_fields = args.grader.as_deref().is_some_and(hapo_net::reward::is_own);
         let dataset = args.columns.load(&file, keeps_fields)?;
         let rule = Rule::find(args, &dataset)?;
-        rule.check(&dataset, &file)?;
-        if let Some(test) = &test {
-            let reading = Reading { keeps_fields, ..Reading::default() };
-            rule.check(&hapo_train::load_file(test, &reading)?, test)?;
-        }
         let lengths =
             dataset.examples.iter().map(|it| Ok(tokenizer.encode(&it.answer)?.len() as u32));
         let longest_answer = lengths.collect::<Result<Vec<u32>>>()?.into_iter().max().unwrap_or(0);
@@ -256,6 +251,10 @@ impl<'a> Found<'a> {
         };
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
+        if methods.iter().any(|it| it.needs().grades) {
+            rule.check(&dataset.examples, &file)?;
+            test.as_deref().map_or(Ok(()), |it| rule.check_test(it))?;
+        }
         let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
         let compute = rates.map_or(hapo_kernels::Compute::F32, ProductRates::faster);
         let device = machine::device_spec(threads, compute, &config)?;

@@ -1,8 +1,8 @@
 //! What counts as correct: the graders there are, tried on the file's own solutions.
 
 use anyhow::Result;
-use hapo_data::{Dataset, Example};
-use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of, is_read_as_letters};
+use hapo_data::{Dataset, Example, Reading};
+use hapo_eval::{are_numbers_with_words, beside_mathematics, gold_of, is_literal};
 use hapo_net::reward::{OwnReward, RewardSettings, is_own};
 use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
 
@@ -61,16 +61,26 @@ impl Rule {
     }
 
     /// Refuses a gold answer that the grader does not read: no run would start.
-    pub(super) fn check(&self, dataset: &Dataset, file: &std::path::Path) -> Result<()> {
+    pub(super) fn check(&self, examples: &[Example], file: &std::path::Path) -> Result<()> {
         if is_own(&self.grader) {
             return Ok(());
         }
         let grader = named_grader(&self.grader)?;
-        let hint = "correct or remove the row, or compare texts: --grader exact";
+        let hint = match self.grader.as_str() {
+            "exact" => "correct or remove the row",
+            _ => "correct or remove the row, or compare texts: --grader exact",
+        };
         let unread = |it: &Example| gold_of(grader, it).err().map(|why| (it.row, why));
-        dataset.examples.iter().find_map(unread).map_or(Ok(()), |(row, why)| {
+        examples.iter().find_map(unread).map_or(Ok(()), |(row, why)| {
             Err(bad_input(format!("{}: row {row}: {why}", file.display()), hint))
         })
+    }
+
+    /// The same for the rows that an evaluation of the run reads.
+    pub(super) fn check_test(&self, file: &std::path::Path) -> Result<()> {
+        let examples = hapo_train::load_file(file, &Reading::default())?.examples;
+        let most = hapo_train::recipe::EvalSection::default().problems;
+        self.check(&examples[..examples.len().min(most)], file)
     }
 
     fn name(&self) -> String {
@@ -126,6 +136,7 @@ const LETTERS: &str = "letters of a choice";
 
 /// What at least half of the gold answers are, where they are no mathematics.
 fn kind_of(examples: &[Example]) -> Option<&'static str> {
+    let examples = &examples[..examples.len().min(1000)];
     let kinds: Vec<&str> = examples.iter().filter_map(|it| kind_of_one(&it.answer)).collect();
     let of = |kind: &&&str| 2 * kinds.iter().filter(|it| *it == *kind).count() >= examples.len();
     let numbered = || are_numbers_with_words(DEFAULT_GRADER, examples.iter().map(|it| &*it.answer));
@@ -135,8 +146,8 @@ fn kind_of(examples: &[Example]) -> Option<&'static str> {
 fn kind_of_one(answer: &str) -> Option<&'static str> {
     let letter = answer.trim().trim_matches(['(', ')', '.']);
     let is_letter = letter.len() == 1 && letter.bytes().all(|it| (b'A'..=b'J').contains(&it));
-    let as_letters = || is_read_as_letters(DEFAULT_GRADER, answer).then_some("words");
-    if is_letter { Some(LETTERS) } else { beside_mathematics(answer).or_else(as_letters) }
+    let literal = || is_literal(DEFAULT_GRADER, answer).then_some("words");
+    if is_letter { Some(LETTERS) } else { beside_mathematics(answer).or_else(literal) }
 }
 
 /// A rule with the number of solutions that count by it.

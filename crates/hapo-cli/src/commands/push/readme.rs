@@ -15,7 +15,6 @@ pub(super) struct OfRun {
     pub(super) recipe: String,
     pub(super) method: Option<String>,
     pub(super) step: u64,
-    /// Numbers up to that step.
     pub(super) summary: Option<crate::commands::train_summary::Summary>,
     pub(super) figure: Option<&'static str>,
 }
