@@ -184,9 +184,10 @@ impl Args {
         let found = self.data.as_deref().map(found_at).transpose()?;
         let is_file = found.is_some_and(|found| found.is_none_or(|found| !found.is_dir()));
         let model::Named { model, adapter } = self.named();
-        let rule = match is_file && self.suite.is_none() && self.endpoint.is_none() {
-            true => self.grader.or_trained([adapter, Some(Path::new(model))])?,
-            false => self.grader.clone(),
+        let rule = if is_file && self.suite.is_none() && self.endpoint.is_none() {
+            self.grader.or_trained([adapter, Some(Path::new(model))])?
+        } else {
+            self.grader.clone()
         };
         let grader = rule.open()?;
         let ProblemSets { sets, max_tokens } = self.sets(&grader, rule.is_own())?;
