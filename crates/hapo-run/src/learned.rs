@@ -124,6 +124,21 @@ mod tests {
         Columns::read(&path, &mut Vec::new()).unwrap()
     }
 
+    /// A flat reward of few successes; a rise in one step, at either end; a ramp.
+    #[test]
+    fn a_change_is_chance_where_neighbouring_steps_differ_as_much() {
+        let is_chance = |rewards: &mut dyn Iterator<Item = f64>| {
+            let rows: Vec<_> =
+                rewards.map(|it| serde_json::json!({ "reward/policy_only": it })).collect();
+            changes(&logged(&rows), &BTreeMap::new())[0].is_chance
+        };
+        assert!(is_chance(&mut (0..40).map(|it| f64::from(it * 7 % 5) / 100.0)));
+        assert!(!is_chance(&mut (0..30).map(|it| if it < 3 { 0.0 } else { 0.9 })));
+        assert!(!is_chance(&mut (0..30).map(|it| if it < 27 { 0.9 } else { 0.0 })));
+        assert!(!is_chance(&mut (0..40).map(|it| f64::from(it) / 40.0)));
+        assert!(!is_chance(&mut (0..8).map(|it| f64::from(it * 7 % 5) / 100.0)), "too few");
+    }
+
     #[test]
     fn a_run_has_learned_nothing_where_nothing_changes() {
         let of = |rows: &[(f64, f64, Option<f64>)]| {

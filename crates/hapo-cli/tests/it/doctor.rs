@@ -100,6 +100,10 @@ fn parts_of_a_run_leave_questions_open() {
     for nothing in ["empty", "not-there", "not-there.py:reward"] {
         assert_eq!(hapo(dir.path(), &["doctor", nothing]).status.code(), Some(1));
     }
+    // A folder of stages is none either, and they are named.
+    let told = hapo(dir.path(), &["doctor", "hapo"]);
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(said.contains("hapo is no run, but hapo/cut-off is: name it"), "{said}");
 }
 
 /// As TRL (transformers 4 and 5) and verl (beside Ray's names, numpy's calls and bars of progress) print them.

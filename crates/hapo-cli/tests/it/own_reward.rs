@@ -155,6 +155,14 @@ fn another_program_is_another_run() {
     args.push("--resume".to_owned());
     let message = refuse(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(message.contains("data.grader: "), "{message}");
+    // A model's folder names no program that `eval` runs.
+    let row = json!({ "problem": "1+1=?", "answer": "2" });
+    fs::write(dir.path().join("rows.jsonl"), row.to_string()).unwrap();
+    let eval = ["eval", "--model", "run/checkpoints/step-000002", "--data", "rows.jsonl"];
+    let told = hapo(dir.path(), &[&eval[..], &["--max-tokens", "2"]].concat());
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(said.contains("warning: the model's run was judged by `command:"), "{said}");
+    assert!(said.contains("grader `training`, extraction `announced`"), "{said}");
 }
 
 #[test]
