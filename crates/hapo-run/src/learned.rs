@@ -52,7 +52,6 @@ pub struct Change {
     pub last: Option<f64>,
     /// Steps in each mean; 0 for evaluations.
     pub steps: usize,
-    /// The best evaluation.
     pub best: f64,
     /// True if the two means differ by less than two standard errors, by how neighbouring steps differ.
     pub is_chance: bool,

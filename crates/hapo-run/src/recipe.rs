@@ -24,7 +24,6 @@ pub fn recipe_value(text: &str) -> toml::Value {
 pub struct RecipeDifference {
     /// `section.key`.
     pub key: String,
-    /// Its value in each recipe.
     values: Vec<Option<String>>,
 }
 

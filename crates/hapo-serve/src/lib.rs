@@ -96,7 +96,6 @@ impl Settings {
 pub(crate) struct Served {
     /// Longest sequence of its model.
     pub(crate) positions: usize,
-    /// The folder of new weights.
     pub(crate) weights_inside: Option<PathBuf>,
     pub(crate) chat_format: ChatFormat,
     pub(crate) settings: Settings,

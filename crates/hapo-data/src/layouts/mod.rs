@@ -30,7 +30,6 @@ pub(crate) use table::{COLUMNS, OWN};
 pub struct Layout {
     /// Its name in `hapo list layouts` and in statistics.
     pub name: &'static str,
-    /// Its keys, in one line.
     pub summary: &'static str,
     /// Keys of a row that are read, or known and rightly left alone; others are counted as ignored.
     pub keys: &'static [&'static [&'static str]],
@@ -75,7 +74,6 @@ pub(crate) enum Gold {
 pub(crate) enum Teachers {
     /// A text or a list of them, none empty.
     Texts(&'static str),
-    /// The first message's content.
     FirstMessage(&'static str),
     /// The same of a list of targets.
     FirstMessages(&'static str),

@@ -219,16 +219,21 @@ impl Found<'_> {
             errln!("warning: {it}");
         }
         let is_short = summary.tokens_of_teachers.is_some_and(|it| self.is_short(it));
-        if is_short && self.args.method.is_empty() {
-            if 2 * summary.with_teacher < summary.rows {
-                errln!(
-                    "warning: most rows have no solution, and a group that fails without one teaches nothing; to imitate all solutions first: --method sft,grpo"
-                );
-            } else {
-                errln!(
-                    "to imitate first, which is as good, and sooner, where solutions are exact and short: --method sft,grpo"
-                );
+        let is_hopeless = chosen.seen.as_ref().is_some_and(|it| it.success == 0.0);
+        let advice = match (is_short, 2 * summary.with_teacher < summary.rows) {
+            (true, true) => {
+                "warning: most rows have no solution, and a group that fails without one teaches nothing; to imitate all solutions first: --method sft,grpo"
             }
+            (true, false) => {
+                "to imitate first, which is as good, and sooner, where solutions are exact and short: --method sft,grpo"
+            }
+            (false, _) if is_hopeless && summary.with_teacher > 0 => {
+                "warning: no sampled answer is right, and solutions are long: 40 steps of GSM8K taught a model of 135M nothing; take easier problems or a larger model"
+            }
+            (false, _) => "",
+        };
+        if self.args.method.is_empty() && !advice.is_empty() {
+            errln!("{advice}");
         }
         if let Some((_, schedule)) = chosen.gate(self.args) {
             errln!("gate: {}", schedule.table(0).teacher_helps(chosen.steps));
