@@ -15,7 +15,6 @@ use crate::launch::Result;
 use crate::sources::{Source, sources};
 
 const FILE: &str = "HAPO_KERNEL_IMAGES";
-/// Its name beside the executable.
 const NAME: &str = "kernels.zst";
 /// Bytes of all images; a file with more is none of ours.
 const MOST: u64 = 64 << 20;

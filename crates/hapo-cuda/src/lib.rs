@@ -40,5 +40,4 @@ pub use products::Refused;
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;
 
-/// An NVIDIA GPU.
 pub type Cuda = CudaDevice<Driver>;

@@ -30,7 +30,6 @@ pub(crate) fn within<T: PartialOrd + Display>(
     Err(value_error(name, format!("expected a number from {least} to {most}, got {it}")))
 }
 
-/// A word of a recipe.
 pub(crate) fn word<T: DeserializeOwned>(name: &str, word: &str) -> PyResult<T> {
     let parsed = serde_json::from_value(serde_json::Value::from(word));
     parsed.map_err(|problem| value_error(name, problem))

@@ -31,8 +31,8 @@ pub(crate) fn read(run: &Run, step: u64) -> Result<Value, Refusal> {
     })?;
     let injected: Vec<bool> = all.iter().map(|it| it[0].injected).collect();
     let grader = run.text("data.grader").and_then(|it| hapo_verify::grader(it).ok());
-    let rule = Extraction::ALL.iter().find(|rule| Some(rule.0) == run.text("data.extraction"));
-    let grader = grader.zip(rule).map(|(grader, rule)| Extracting::new(grader, rule.1));
+    let rule = run.text("data.extraction").and_then(Extraction::named);
+    let grader = grader.zip(rule).map(|(grader, rule)| Extracting::new(grader, rule));
     let grades_cut = run.text("data.truncated") == Some("grade");
     let groups = choose(&injected, GROUPS).into_iter().map(|at| {
         let (members, first) = (&all[at], &all[at][0]);

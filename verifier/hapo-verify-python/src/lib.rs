@@ -39,17 +39,16 @@ pub struct Policy {
 impl Policy {
     fn grader(&self) -> PyResult<Extracting<'static>> {
         let Policy { grader, extraction } = self;
-        let rule =
-            Extraction::ALL.iter().find(|(rule, _)| *rule == extraction).ok_or_else(|| {
-                let known: Vec<&str> = Extraction::ALL.iter().map(|(rule, _)| *rule).collect();
-                let problem = format!("expected one of {}, got {extraction:?}", known.join(", "));
-                value_error("extraction", problem)
-            })?;
+        let rule = Extraction::named(extraction).ok_or_else(|| {
+            let known: Vec<&str> = Extraction::ALL.iter().map(|(rule, _)| *rule).collect();
+            let problem = format!("expected one of {}, got {extraction:?}", known.join(", "));
+            value_error("extraction", problem)
+        })?;
         let grader = match grader.as_str() {
             "last-number" => &*LAST_NUMBER,
             name => hapo_verify::grader(name).map_err(|problem| value_error("grader", problem))?,
         };
-        Ok(Extracting::new(grader, rule.1))
+        Ok(Extracting::new(grader, rule))
     }
 }
 

@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--slow" => slow_ms = args.next().unwrap_or_default().parse()?,
             "--extraction" => {
                 let name = args.next().unwrap_or_default();
-                let named = Extraction::ALL.iter().find(|it| it.0 == name);
-                extraction = named.ok_or("--extraction: boxed, announced or any")?.1;
+                let named = Extraction::named(&name);
+                extraction = named.ok_or("--extraction: boxed, announced or any")?;
             }
             "--grader" => grader_name = args.next().unwrap_or_default(),
             _ => files.push(arg),

@@ -40,6 +40,11 @@ impl Extraction {
     pub fn name(self) -> &'static str {
         Extraction::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
     }
+
+    /// The rule of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Extraction::ALL.iter().find(|it| it.0 == name).map(|it| it.1)
+    }
 }
 
 /// Finds the answer of a completion, or says why there is none.

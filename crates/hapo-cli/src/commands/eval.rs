@@ -181,8 +181,9 @@ impl Args {
     /// The evaluation, and the template of a local model.
     fn plan(&self) -> Result<(Plan, Option<ChosenTemplate>)> {
         // A file is judged as in the run that trained the model, a benchmark alike for all models.
-        let found = self.data.as_deref().map(found_at).transpose()?;
-        let is_file = found.is_some_and(|found| found.is_none_or(|found| !found.is_dir()));
+        let found = self.data.as_deref().map(found_at).transpose()?.flatten();
+        let folder = self.data.as_deref().filter(|_| found.is_some_and(|found| found.is_dir()));
+        let is_file = self.data.is_some() && folder.is_none();
         let model::Named { model, adapter } = self.named();
         let rule = if is_file && self.suite.is_none() && self.endpoint.is_none() {
             self.grader.or_trained([adapter, Some(Path::new(model))])?
@@ -190,7 +191,7 @@ impl Args {
             self.grader.clone()
         };
         let grader = rule.open()?;
-        let ProblemSets { sets, max_tokens } = self.sets(&grader, rule.is_own())?;
+        let ProblemSets { sets, max_tokens } = self.sets(&grader, rule.is_own(), folder)?;
         // After what can be refused without the model.
         let template = match &self.endpoint {
             Some(_) => None,
@@ -219,12 +220,12 @@ impl Args {
         Ok((plan, template))
     }
 
-    fn sets(&self, grader: &dyn Grader, keeps_fields: bool) -> Result<ProblemSets> {
-        let mut folder = self.data.as_deref();
-        if let Some(path) = folder {
-            let found = found_at(path)?;
-            folder = folder.filter(|_| found.is_some_and(|found| found.is_dir()));
-        }
+    fn sets(
+        &self,
+        grader: &dyn Grader,
+        keeps_fields: bool,
+        folder: Option<&Path>,
+    ) -> Result<ProblemSets> {
         if let (Some(file), None) = (&self.data, folder) {
             let name = file.display().to_string();
             if self.suite.is_some() {

@@ -64,7 +64,6 @@ pub(crate) enum Gold {
     Begun,
     /// The field of a structure, where the row has the structure.
     In(&'static str, &'static str),
-    /// The first of these fields.
     First(&'static [&'static str]),
     /// The first of these fields, or else the final answer of the teacher's solution.
     OrTeachers(&'static [&'static str]),

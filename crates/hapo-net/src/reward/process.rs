@@ -116,7 +116,6 @@ struct Process {
 /// The end of a question without an answer; the process is of no more use.
 #[derive(Debug)]
 enum Ended {
-    /// The process ended, and how.
     Early(String),
     /// It did something else.
     Failed(Failure),

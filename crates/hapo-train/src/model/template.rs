@@ -77,18 +77,21 @@ pub fn trained_template(
     folder: &Path,
     asked: TemplateChoice,
 ) -> Result<Option<(ChosenTemplate, String)>> {
-    let Some(state) = state_of(folder)? else { return Ok(None) };
     let because = Some("which it was trained with");
-    let recipe = Recipe::parse_resolved(&state.recipe, STATE).ok();
-    let chosen = recipe.map(|it| ChosenTemplate::of_recipe(&it.data, asked, because));
-    Ok(chosen.map(|it| (it, state.template_hash)))
+    let chosen = |it: Recipe| ChosenTemplate::of_recipe(&it.data, asked, because);
+    Ok(trained_by(folder)?.map(|(recipe, hash)| (chosen(recipe), hash)))
 }
 
 /// The grader and the extraction of the run that trained the model in `folder`. None as in [`trained_template`].
 pub fn trained_grading(folder: &Path) -> Result<Option<(String, Extraction)>> {
-    let state = state_of(folder)?;
-    let recipe = state.and_then(|it| Recipe::parse_resolved(&it.recipe, STATE).ok());
-    Ok(recipe.map(|it| (it.data.grader.clone(), it.data.extraction)))
+    Ok(trained_by(folder)?.map(|(it, _)| (it.data.grader.clone(), it.data.extraction)))
+}
+
+/// The recipe that a checkpoint is of, and the hash of its template.
+fn trained_by(folder: &Path) -> Result<Option<(Recipe, String)>> {
+    let Some(state) = state_of(folder)? else { return Ok(None) };
+    let recipe = Recipe::parse_resolved(&state.recipe, STATE).ok();
+    Ok(recipe.map(|it| (it, state.template_hash)))
 }
 
 fn of_files(

@@ -15,12 +15,10 @@ const ROWS: usize = 200_000;
 
 pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
     let (data, eval_data) = (record.data.clone(), record.eval_data.clone());
-    // Ours names its grader; another's is like ours, or it is none of ours.
-    let named = record.setting("data.grader").map_or(Some(TRAINING.name()), Some);
-    let grader = named.and_then(|it| hapo_verify::grader(it).ok());
-    let rule = record.setting("data.extraction");
-    let rule = Extraction::ALL.iter().find(|it| Some(it.0) == rule).map(|it| it.1);
-    let judged_by = grader.map(|it| Extracting::new(it, rule.unwrap_or_default()));
+    // A run of ours names its grader, which may be a custom reward; the default is tried on others' data.
+    let grader = hapo_verify::grader(record.setting("data.grader").unwrap_or(TRAINING.name()));
+    let rule = record.setting("data.extraction").and_then(Extraction::named).unwrap_or_default();
+    let judged_by = grader.ok().map(|it| Extracting::new(it, rule));
     let trained = read(&data, judged_by, record, found);
     let held_out = read(&eval_data, None, record, found);
     record.first_problem = trained.first().map(|it| it.problem.clone());
@@ -49,8 +47,9 @@ fn read(
     found: &mut Diagnosis,
 ) -> Vec<Example> {
     let (mut examples, mut bad) = (Vec::new(), Vec::new());
-    let (grader, rule) = (judged_by.map(|it| it.grader()), judged_by.map(|it| it.extraction()));
-    let mut solutions = Solutions::new(grader, rule.unwrap_or_default());
+    let grader = judged_by.map(|it| it.grader());
+    let rule = judged_by.map_or_else(Extraction::default, |it| it.extraction());
+    let mut solutions = Solutions::new(grader, rule);
     let opened = (!files.is_empty()).then(|| hapo_data::open_all(files, &Reading::default()));
     let Some(mut rows) = opened.and_then(|it| record.take(it)) else { return examples };
     while let Some(row) = rows.next().filter(|_| examples.len() < ROWS) {

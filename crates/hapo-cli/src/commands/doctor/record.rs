@@ -92,7 +92,6 @@ pub(super) struct Record {
     pub(super) eval_data: Vec<PathBuf>,
     /// A folder with the tokenizer's files.
     pub(super) model: Option<PathBuf>,
-    /// Of the training data.
     pub(super) first_problem: Option<String>,
     /// The prompts are texts that no template was put around.
     pub(super) plain_prompts: bool,
