@@ -1,6 +1,5 @@
 //! The answer of an object of JSON.
 
-/// Most elements of a list.
 const MAX_ELEMENTS: usize = 16;
 
 /// Most characters of a text.
