@@ -2,7 +2,6 @@
 
 const MAX_ELEMENTS: usize = 16;
 
-/// Most characters of a text.
 const MAX_LINE: usize = 32_768;
 
 /// The value behind a key of JSON that names the answer, and where it ends in `rest`.

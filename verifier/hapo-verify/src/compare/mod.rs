@@ -50,7 +50,6 @@ impl<'a> Comparison<'a> {
         same
     }
 
-    /// True if `answer` means `gold`.
     pub(crate) fn equal(&mut self, gold: &Expr, answer: &Expr) -> bool {
         let Some(left) = self.pairs_left.checked_sub(1) else { return false };
         self.pairs_left = left;

@@ -49,9 +49,11 @@ pub(crate) struct Candidate {
 /// Where one kind of answer is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
+    /// Nowhere.
     Off,
     /// Only after words such as "answer".
     AfterAnchor,
+    /// Everywhere.
     Anywhere,
 }
 
