@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use super::tile::{Copied, Halves, Numbers, Rows, Start, Tile, ahead, largest};
+use super::tile::{Copied, Halves, Numbers, Rows, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
 use crate::lanes::{Lanes, WIDTH, kernel};
 
@@ -19,8 +19,6 @@ pub(in crate::cpu) const GROUP: usize = 192;
 pub(in crate::cpu) const BLOCK: usize = 48;
 /// Columns of a panel of bf16 numbers.
 pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
-/// Up to this number of rows, a right factor in f32 is read where it lies.
-const FEW_ROWS: usize = 16;
 /// Numbers of a page.
 const PAGE: usize = 1024;
 
@@ -102,13 +100,10 @@ kernel! {
             {
                 let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
                 let w = (data.as_ptr().wrapping_add(p.column), far);
-                if runs_down::<V>(p, far) {
-                    down_chains::<V>(whole, w, (dst, stride), room);
+                if is_swept::<V>(p) {
+                    in_sweeps::<V>(whole, w, (dst, stride), room);
                 } else {
-                    // The number of steps is hidden from the compiler, whose code for a constant one keeps sums in
-                    // memory and takes twice as long.
-                    let piece = std::hint::black_box(if far.is_multiple_of(PAGE) { 8 } else { 16 });
-                    in_pieces::<V>(whole, piece, w, (dst, stride), room);
+                    down_chains::<V>(whole, w, (dst, stride), room);
                 }
                 let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
                 packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
@@ -121,15 +116,14 @@ kernel! {
     }
 }
 
-/// Whether tiles run down whole chains of a right factor whose steps are `far` apart: they are wide enough that memory is
-/// read in long pieces, and steps a page apart share a set of a cache, which holds few of them.
-fn runs_down<V: Lanes>(p: Product, far: usize) -> bool {
-    V::REGISTERS == 1 && (p.m <= 3 || !far.is_multiple_of(PAGE))
+/// Whether a sweep reads the columns: what is read once serves all rows, whose chains have to stay in a cache.
+fn is_swept<V: Lanes>(p: Product) -> bool {
+    p.m <= if V::REGISTERS == 1 { 128 } else { 32 }
 }
 
-/// Whether the columns are read where they lie.
+/// Whether the columns are read where they lie. Steps a page apart share a set of a cache, which holds few of them.
 fn reads_in_place<V: Lanes>(p: Product, far: usize) -> bool {
-    p.m <= FEW_ROWS || runs_down::<V>(p, far) && p.left.is_by_rows()
+    is_swept::<V>(p) || V::REGISTERS == 1 && !far.is_multiple_of(PAGE) && p.left.is_by_rows()
 }
 
 /// A product in tiles of packed columns.
@@ -160,7 +154,7 @@ fn packed<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) 
                             to: dst.wrapping_add(row * stride + column + at),
                             stride,
                             width,
-                            start: p.start(first),
+                            adds: p.adds(first),
                             held: Numbers,
                         };
                         // SAFETY: both factors were checked to hold these rows, steps and columns, packed ones are whole
@@ -175,8 +169,7 @@ fn packed<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) 
     }
 }
 
-/// Whole vectors of columns, read where they lie: a tile runs down a chain. More than a few rows read a copy, which the
-/// first tile makes.
+/// Whole vectors of columns, read where they lie: the first tile runs down a chain and makes a copy for the others.
 #[inline(always)]
 fn down_chains<V: Lanes>(
     p: Product,
@@ -185,15 +178,13 @@ fn down_chains<V: Lanes>(
     room: &mut [f32],
 ) {
     let (most_rows, most_vectors) = largest::<V>();
-    let widest = if p.m <= 3 { 9 } else { most_vectors };
     let rows = equal_parts(p.m, most_rows);
     let copy = room[..CHAIN * most_vectors * WIDTH].as_mut_ptr();
     for first in (0..p.k).step_by(CHAIN) {
         let steps = CHAIN.min(p.k - first);
         let mut column = 0;
         while column < p.n {
-            let whole = (p.n - column) / WIDTH;
-            let vectors = if whole >= widest { widest } else { whole.min(most_vectors) };
+            let vectors = most_vectors.min((p.n - column) / WIDTH);
             let w = w.wrapping_add(first * far + column);
             for row in (0..p.m).step_by(rows) {
                 let height = rows.min(p.m - row);
@@ -206,15 +197,13 @@ fn down_chains<V: Lanes>(
                     to: dst.wrapping_add(row * stride + column),
                     stride,
                     width: vectors * WIDTH,
-                    start: p.start(first),
+                    adds: p.adds(first),
                     held: Numbers,
                 };
                 // SAFETY: both factors were checked to hold these rows, steps and columns, and the room holds the steps
                 // of a tile; the destination is the contract of `product`.
                 unsafe {
-                    if p.m <= FEW_ROWS {
-                        tile.compute::<V>(height, vectors);
-                    } else if row == 0 {
+                    if row == 0 {
                         tile.held_as(Copied { to: copy }).compute::<V>(height, vectors);
                     } else {
                         let right = (copy.cast_const(), vectors * WIDTH);
@@ -228,57 +217,77 @@ fn down_chains<V: Lanes>(
     }
 }
 
-/// The same, `piece` steps of many columns at a time, while chains wait in the room: memory is read in long pieces.
+/// Whole vectors of columns, read where they lie, some steps of all of them at a time, while chains wait in the room:
+/// memory is read in streams as long as a row.
 #[inline(always)]
-fn in_pieces<V: Lanes>(
+fn in_sweeps<V: Lanes>(
     p: Product,
-    piece: usize,
     (w, far): (*const f32, usize),
     (dst, stride): (*mut f32, usize),
     room: &mut [f32],
 ) {
-    let (most_rows, most_vectors) = largest::<V>();
-    let rows = equal_parts(p.m, most_rows);
-    let sums = room[..p.m * GROUP].as_mut_ptr();
-    for column in (0..p.n).step_by(GROUP) {
-        let group = GROUP.min(p.n - column);
+    let wide = room.len() / p.m / WIDTH * WIDTH;
+    for column in (0..p.n).step_by(wide) {
+        let n = wide.min(p.n - column);
+        let sums = &mut room[..p.m * n];
         for first in (0..p.k).step_by(CHAIN) {
-            let end = p.k.min(first + CHAIN);
-            for step in (first..end).step_by(piece) {
-                for at in (0..group).step_by(most_vectors * WIDTH) {
-                    let vectors = most_vectors.min((group - at) / WIDTH);
-                    let w = w.wrapping_add(step * far + column + at);
-                    for row in (0..p.m).step_by(rows) {
-                        let tile = Tile {
-                            steps: piece.min(end - step),
-                            left: p.left.rows().from(row, step),
-                            right: (w, far),
-                            near: 0,
-                            next: w.wrapping_add(piece * far),
-                            to: sums.wrapping_add(row * GROUP + at),
-                            stride: GROUP,
-                            width: vectors * WIDTH,
-                            start: if step == first { Start::Zero } else { Start::There },
-                            held: Numbers,
-                        };
-                        // SAFETY: both factors were checked to hold these rows, steps and columns; the room holds the
-                        // rows of a group.
-                        unsafe { tile.compute::<V>(rows.min(p.m - row), vectors) }
+            sums.fill(0.0);
+            let (mut step, end) = (first, p.k.min(first + CHAIN));
+            while step < end {
+                let (x, to) = (p.left.rows().from(0, step), (sums.as_mut_ptr(), n));
+                let w = (w.wrapping_add(step * far + column), far);
+                // SAFETY: both factors were checked to hold these rows, steps and columns.
+                step += unsafe {
+                    match end - step {
+                        8.. => sweep::<V, 8>(p.m, x, w, to),
+                        _ => sweep::<V, 1>(p.m, x, w, to),
                     }
-                }
+                };
             }
-            for row in 0..p.m {
+            for (row, sums) in sums.chunks_exact(n).enumerate() {
                 let to = dst.wrapping_add(row * stride + column);
-                for at in (0..group).step_by(WIDTH) {
-                    // SAFETY: the contract of `product`; the room holds the rows of a group.
-                    let (to, sum): (&mut [f32; WIDTH], &[f32; WIDTH]) =
-                        unsafe { (&mut *to.add(at).cast(), &*sums.add(row * GROUP + at).cast()) };
-                    let (is_added, sum) = (p.start(first) == Start::Added, V::load(sum));
-                    (if is_added { V::load(to).add(sum) } else { sum }).store(to);
+                // SAFETY: the contract of `product`.
+                let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
+                for (to, sum) in to.as_chunks_mut().0.iter_mut().zip(sums.as_chunks().0) {
+                    let sum = V::load(sum);
+                    (if p.adds(first) { V::load(to).add(sum) } else { sum }).store(to);
                 }
             }
         }
     }
+}
+
+/// Goes on with chains for `P` steps, and returns their number.
+///
+/// # Safety
+/// The left factor holds `rows` rows of `P` steps, the right one `P` steps of `n` columns, which are whole vectors;
+/// `sums` are `[rows, n]`.
+#[inline(always)]
+unsafe fn sweep<V: Lanes, const P: usize>(
+    rows: usize,
+    x: Rows,
+    (w, far): (*const f32, usize),
+    (sums, n): (*mut f32, usize),
+) -> usize {
+    for at in (0..n).step_by(WIDTH) {
+        let w: [V; P] = std::array::from_fn(|p| {
+            let w = w.wrapping_add(p * far + at);
+            V::prefetch(w.wrapping_add(3 * P * far));
+            // SAFETY: the caller's.
+            V::load(unsafe { &*w.cast() })
+        });
+        for r in 0..rows {
+            // SAFETY: the caller's.
+            let to = unsafe { &mut *sums.add(r * n + at).cast() };
+            let mut sum = V::load(to);
+            for (p, w) in w.iter().enumerate() {
+                // SAFETY: the caller's.
+                sum = sum.add_product(V::splat(unsafe { *x.from(r, p).first }), *w);
+            }
+            sum.store(to);
+        }
+    }
+    P
 }
 
 /// The height of equal parts of `rows` rows, up to `most`.
@@ -313,7 +322,7 @@ fn panels_in_place<V: Lanes>(
                     to: dst.wrapping_add(row * stride + column),
                     stride,
                     width,
-                    start: p.start(first),
+                    adds: p.adds(first),
                     held: Halves::<0>,
                 };
                 // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
@@ -337,9 +346,9 @@ fn panels_in_place<V: Lanes>(
 }
 
 impl Product<'_> {
-    /// The start of the chains from a step on.
-    fn start(&self, first: usize) -> Start {
-        if self.add || first > 0 { Start::Added } else { Start::Zero }
+    /// Whether the chains from a step on are added to what is there.
+    fn adds(&self, first: usize) -> bool {
+        self.add || first > 0
     }
 }
 

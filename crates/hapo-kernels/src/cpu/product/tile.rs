@@ -75,17 +75,6 @@ impl<const FIRST: usize> Columns for Halves<FIRST> {
     }
 }
 
-/// The start of a tile's chains.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Start {
-    /// At zero; the sums are written.
-    Zero,
-    /// At zero; the sums are added to what is there.
-    Added,
-    /// Where they were left; the sums are written.
-    There,
-}
-
 /// A tile of the result, and where its factors are.
 #[derive(Clone, Copy)]
 pub(super) struct Tile<C> {
@@ -99,7 +88,8 @@ pub(super) struct Tile<C> {
     pub(super) to: *mut f32,
     pub(super) stride: usize,
     pub(super) width: usize,
-    pub(super) start: Start,
+    /// The sums are added to what is there.
+    pub(super) adds: bool,
     pub(super) held: C,
 }
 
@@ -112,15 +102,15 @@ pub(super) const fn ahead(vectors: usize) -> usize {
 impl<C: Columns> Tile<C> {
     /// The same tile of columns that are held otherwise.
     pub(super) fn held_as<D>(self, held: D) -> Tile<D> {
-        let Self { steps, left, right, near, next, to, stride, width, start, held: _ } = self;
-        Tile { steps, left, right, near, next, to, stride, width, start, held }
+        let Self { steps, left, right, near, next, to, stride, width, adds, held: _ } = self;
+        Tile { steps, left, right, near, next, to, stride, width, adds, held }
     }
 
     /// Computes `height` rows of `vectors` vectors.
     ///
     /// # Safety
     /// The left factor holds `height` rows of `steps` steps, the right one steps of `vectors` vectors; `to` are `height`
-    /// rows of `width` elements that nobody else writes, and chains that go on have whole vectors.
+    /// rows of `width` elements that nobody else writes.
     #[inline(always)]
     pub(super) unsafe fn compute<V: Lanes>(self, height: usize, vectors: usize) {
         // SAFETY: the caller's.
@@ -129,9 +119,6 @@ impl<C: Columns> Tile<C> {
                 (_, 1) => self.of_height::<V, 1>(height),
                 (1, 2) => self.of_height::<V, 2>(height),
                 (1, 3) => self.of_height::<V, 3>(height),
-                (1, 9) if height == 1 => self.sums::<V, 1, 9>(),
-                (1, 9) if height == 2 => self.sums::<V, 2, 9>(),
-                (1, 9) => self.sums::<V, 3, 9>(),
                 _ => unreachable!("a tile of `largest`"),
             }
         }
@@ -162,12 +149,6 @@ impl<C: Columns> Tile<C> {
     unsafe fn sums<V: Lanes, const R: usize, const N: usize>(self) {
         let (Rows { first: x, row_stride, step_stride }, (w, far)) = (self.left, self.right);
         let mut sums = [[V::splat(0.0); N]; R];
-        if self.start == Start::There {
-            for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller's.
-                *sums = unsafe { Numbers.load(0, self.to.add(r * self.stride)) };
-            }
-        }
         let mut asked = w.wrapping_add(ahead(N) * far);
         for step in 0..self.steps {
             if step == self.near {
@@ -193,7 +174,7 @@ impl<C: Columns> Tile<C> {
             let to =
                 unsafe { std::slice::from_raw_parts_mut(self.to.add(r * self.stride), self.width) };
             for (to, sum) in to.chunks_mut(WIDTH).zip(sums) {
-                let sum = if self.start == Start::Added { V::load_part(to).add(sum) } else { sum };
+                let sum = if self.adds { V::load_part(to).add(sum) } else { sum };
                 sum.store_part(to);
             }
         }
