@@ -103,6 +103,17 @@ def test_the_command_makes_rows_and_grades_the_extracted_answer(binary: str, tmp
     assert 'extraction "any" extracts none' in told.stdout + told.stderr
 
 
+def test_a_row_whose_answer_its_task_refuses_is_left_out_and_said(binary: str, tmp_path: Path) -> None:
+    # The second answer is -1, and GSM-Symbolic reads no sign.
+    with pytest.warns(UserWarning, match="gym:gsm_symbolic: 1 of 2 rows left out: the task does not accept its own"):
+        rows, _ = hapo.tasks.reasoning_gym("gsm_symbolic", 2, 815)
+    assert [row["id"] for row in rows] == ["gsm_symbolic-815-0"]
+    file = tmp_path / "gym.jsonl"
+    made = command(binary, "data", "make", "gym:gsm_symbolic", "--count", "2", "--seed", "815", "-o", file)
+    assert made.returncode == 0 and "gym:gsm_symbolic: 1 of 2 rows left out" in made.stderr, made.stderr
+    assert len(file.read_text().splitlines()) == 1
+
+
 def test_a_set_of_texts_is_in_the_same_order_in_every_process(binary: str, tmp_path: Path) -> None:
     made = []
     for seed in ("1", "2"):
