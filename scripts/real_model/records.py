@@ -1,7 +1,8 @@
-"""The records of scripts/real_model/arms.sh or dates.sh, and the table that is made of them.
+"""The records of scripts/real_model/arms.sh, dates.sh or teacher.sh, and the table that is made of them.
 
     python3 scripts/real_model/records.py FOLDER > docs/results/real-json.runs.jsonl
     python3 scripts/real_model/records.py docs/results/real-json.runs.jsonl
+    python3 scripts/real_model/records.py FOLDER search      # each arm's best setting, of teacher.sh
 
 FOLDER is what the script wrote into. A line is a step of a run, the score of a model, or one of ten transcripts.
 """
@@ -12,15 +13,16 @@ import pathlib
 import statistics
 import sys
 
-ARMS = {"grpo": "GRPO", "hapo": "HAPO", "sft": "SFT", "sft-grpo": "SFT, then GRPO", "few": "SFT 3 steps, then GRPO"}
+ARMS = {"grpo": "GRPO", "hapo": "HAPO", "trapo": "TRAPO", "sft": "SFT", "sft-grpo": "SFT, then GRPO"}
+ARMS |= {"few": "SFT 3 steps, then GRPO"}
 # The folders of an arm's runs, as far as they are there.
 TWO = ["first-{}", "then-{}", "sft-grpo-{}/sft", "sft-grpo-{}/grpo"]
 FEW = ["few-{}/sft", "few-{}/grpo"]
-RUNS = {"grpo": ["grpo-{}"], "hapo": ["hapo-{}"], "sft": ["sft-{}"], "sft-grpo": TWO, "few": FEW}
-KEYS = ["step", "reward/policy_only", "gate/beta", "response_length/truncated", "time/step"]
+RUNS = {arm: [f"{arm}-{{}}"] for arm in ARMS} | {"sft-grpo": TWO, "few": FEW}
+KEYS = ["step", "reward/policy_only", "gate/beta", "teacher/distinct", "response_length/truncated", "time/step"]
 GROUPS = 8
 # Student's t for 95 % by the number of seeds.
-STUDENT = {3: 4.3027, 5: 2.7764}
+STUDENT = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764}
 
 
 def lines(path: pathlib.Path) -> list[dict]:
@@ -70,7 +72,7 @@ def table(rows: list[dict]) -> None:
         seeds = by_arm[arm] = [it["average"]["mean"] for it in scores]
         cut = statistics.mean(it["truncated"] for it in scores)
         print(f"| {label} | {each} | {over_seeds(seeds)} | {cut:.2f} | {used(rows, arm)} |")
-    for arm in ("grpo", "sft", "few"):
+    for arm in ("grpo", "trapo", "sft", "sft-grpo", "few"):
         if arm in by_arm and "hapo" in by_arm:
             apart = [ours - other for ours, other in zip(by_arm["hapo"], by_arm[arm])]
             print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart, signed=True)}")
@@ -97,9 +99,26 @@ def used(rows: list[dict], arm: str) -> str:
     return ", ".join(map(str, counts))
 
 
+def chosen(folder: pathlib.Path) -> None:
+    """The setting with the highest score on the development problems; a tie goes to the first by name."""
+    best: dict[str, tuple[float, str]] = {}
+    for path in sorted(folder.glob("scores/search-*.json")):
+        name = path.stem.removeprefix("search-")
+        arm = max((it for it in ARMS if name.startswith(f"{it}-")), key=len)
+        setting = name.removeprefix(f"{arm}-")
+        mean = score(folder, path.stem)["average"]["mean"]
+        print(f"{arm} {setting}: {mean:.3f}", file=sys.stderr)
+        if arm not in best or mean > best[arm][0]:
+            best[arm] = mean, setting
+    for arm, (_, setting) in best.items():
+        print(arm, setting)
+
+
 def main() -> None:
     path = pathlib.Path(sys.argv[1])
-    if path.is_dir():
+    if sys.argv[2:] == ["search"]:
+        chosen(path)
+    elif path.is_dir():
         for it in records(path):
             print(json.dumps(it))
     else:
