@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use super::tile::{Copied, Halves, Numbers, Rows, Tile, ahead, largest};
+use super::tile::{Columns, Copied, Halves, Numbers, Rows, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
 use crate::lanes::{Lanes, WIDTH, kernel};
 
@@ -101,7 +101,7 @@ kernel! {
                 let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
                 let w = (data.as_ptr().wrapping_add(p.column), far);
                 if is_swept::<V>(p) {
-                    in_sweeps::<V>(whole, w, (dst, stride), room);
+                    in_sweeps::<V, _, 1>(whole, Numbers, w, (dst, stride), room);
                 } else {
                     down_chains::<V>(whole, w, (dst, stride), room);
                 }
@@ -109,7 +109,12 @@ kernel! {
                 packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
             }
             Right::Panels { words, steps } => {
-                panels_in_place::<V>(p, (words, steps), dst, stride);
+                for column in (0..p.n).step_by(PANEL) {
+                    let w = words[(p.column + column) / PANEL * steps * WIDTH..].as_ptr().cast();
+                    let panel = Product { n: PANEL.min(p.n - column), ..p };
+                    let to = (dst.wrapping_add(column), stride);
+                    in_sweeps::<V, _, 2>(panel, Halves, (w, WIDTH), to, room);
+                }
             }
             _ => packed::<V>(p, dst, stride, room),
         }
@@ -217,40 +222,47 @@ fn down_chains<V: Lanes>(
     }
 }
 
-/// Whole vectors of columns, read where they lie, some steps of all of them at a time, while chains wait in the room:
-/// memory is read in streams as long as a row.
+/// Columns read where they lie, `N` vectors and some steps at a time for all rows of a block, while chains wait in the room:
+/// memory is read once, in streams as long as a row.
 #[inline(always)]
-fn in_sweeps<V: Lanes>(
+fn in_sweeps<V: Lanes, C: Columns, const N: usize>(
     p: Product,
+    held: C,
     (w, far): (*const f32, usize),
     (dst, stride): (*mut f32, usize),
     room: &mut [f32],
 ) {
-    let wide = room.len() / p.m / WIDTH * WIDTH;
-    for column in (0..p.n).step_by(wide) {
-        let n = wide.min(p.n - column);
-        let sums = &mut room[..p.m * n];
-        for first in (0..p.k).step_by(CHAIN) {
+    /// Rows whose chains stay in a cache.
+    const ROWS: usize = 128;
+    let starts = (0..p.m).step_by(ROWS);
+    let starts = starts.flat_map(|block| (0..p.k.max(1)).step_by(CHAIN).map(move |at| (block, at)));
+    for (block, first) in starts {
+        let (rows, end) = (ROWS.min(p.m - block), p.k.min(first + CHAIN));
+        let wide = room.len() / rows / PANEL * PANEL;
+        for column in (0..p.n).step_by(wide) {
+            let width = wide.min(p.n - column);
+            let n = width.next_multiple_of(N * WIDTH);
+            let sums = &mut room[..rows * n];
             sums.fill(0.0);
-            let (mut step, end) = (first, p.k.min(first + CHAIN));
+            let mut step = first;
             while step < end {
-                let (x, to) = (p.left.rows().from(0, step), (sums.as_mut_ptr(), n));
+                let (x, to) = (p.left.rows().from(block, step), (sums.as_mut_ptr(), n));
                 let w = (w.wrapping_add(step * far + column), far);
                 // SAFETY: both factors were checked to hold these rows, steps and columns.
                 step += unsafe {
                     match end - step {
-                        8.. => sweep::<V, 8>(p.m, x, w, to),
-                        _ => sweep::<V, 1>(p.m, x, w, to),
+                        8.. => sweep::<V, C, N, 8>(rows, x, held, w, to),
+                        _ => sweep::<V, C, N, 1>(rows, x, held, w, to),
                     }
                 };
             }
             for (row, sums) in sums.chunks_exact(n).enumerate() {
-                let to = dst.wrapping_add(row * stride + column);
+                let to = dst.wrapping_add((block + row) * stride + column);
                 // SAFETY: the contract of `product`.
-                let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
-                for (to, sum) in to.as_chunks_mut().0.iter_mut().zip(sums.as_chunks().0) {
+                let to = unsafe { std::slice::from_raw_parts_mut(to, width) };
+                for (to, sum) in to.chunks_mut(WIDTH).zip(sums.as_chunks().0) {
                     let sum = V::load(sum);
-                    (if p.adds(first) { V::load(to).add(sum) } else { sum }).store(to);
+                    (if p.adds(first) { V::load_part(to).add(sum) } else { sum }).store_part(to);
                 }
             }
         }
@@ -260,31 +272,38 @@ fn in_sweeps<V: Lanes>(
 /// Goes on with chains for `P` steps, and returns their number.
 ///
 /// # Safety
-/// The left factor holds `rows` rows of `P` steps, the right one `P` steps of `n` columns, which are whole vectors;
-/// `sums` are `[rows, n]`.
+/// The left factor holds `rows` rows of `P` steps, the right one `P` steps of `n` columns, which are whole times `N`
+/// vectors; `sums` are `[rows, n]`.
 #[inline(always)]
-unsafe fn sweep<V: Lanes, const P: usize>(
+unsafe fn sweep<V: Lanes, C: Columns, const N: usize, const P: usize>(
     rows: usize,
     x: Rows,
+    held: C,
     (w, far): (*const f32, usize),
     (sums, n): (*mut f32, usize),
 ) -> usize {
-    for at in (0..n).step_by(WIDTH) {
-        let w: [V; P] = std::array::from_fn(|p| {
+    for at in (0..n).step_by(N * WIDTH) {
+        let w: [[V; N]; P] = std::array::from_fn(|p| {
             let w = w.wrapping_add(p * far + at);
             V::prefetch(w.wrapping_add(3 * P * far));
             // SAFETY: the caller's.
-            V::load(unsafe { &*w.cast() })
+            unsafe { held.load(p, w) }
         });
         for r in 0..rows {
+            let to = sums.wrapping_add(r * n + at);
             // SAFETY: the caller's.
-            let to = unsafe { &mut *sums.add(r * n + at).cast() };
-            let mut sum = V::load(to);
+            let mut sums: [V; N] = unsafe { Numbers.load(r, to) };
             for (p, w) in w.iter().enumerate() {
                 // SAFETY: the caller's.
-                sum = sum.add_product(V::splat(unsafe { *x.from(r, p).first }), *w);
+                let factor = V::splat(unsafe { *x.from(r, p).first });
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum = sum.add_product(factor, *w);
+                }
             }
-            sum.store(to);
+            for (n, sum) in sums.into_iter().enumerate() {
+                // SAFETY: the caller's.
+                sum.store(unsafe { &mut *to.add(n * WIDTH).cast() });
+            }
         }
     }
     P
@@ -293,56 +312,6 @@ unsafe fn sweep<V: Lanes, const P: usize>(
 /// The height of equal parts of `rows` rows, up to `most`.
 fn equal_parts(rows: usize, most: usize) -> usize {
     rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
-}
-
-/// Panels of bf16 numbers, read where they lie and widened as they are read.
-#[inline(always)]
-fn panels_in_place<V: Lanes>(
-    p: Product,
-    (words, all): (&[u32], usize),
-    dst: *mut f32,
-    stride: usize,
-) {
-    let (most_rows, _) = largest::<V>();
-    let rows = equal_parts(p.m, most_rows);
-    for column in (0..p.n).step_by(PANEL) {
-        for first in (0..p.k.max(1)).step_by(CHAIN) {
-            let steps = CHAIN.min(p.k - first);
-            for row in (0..p.m).step_by(rows) {
-                let height = rows.min(p.m - row);
-                let w =
-                    words[((p.column + column) / PANEL * all + first) * WIDTH..].as_ptr().cast();
-                let width = PANEL.min(p.n - column);
-                let tile = Tile {
-                    steps,
-                    left: p.left.rows().from(row, first),
-                    right: (w, WIDTH),
-                    near: steps,
-                    next: w,
-                    to: dst.wrapping_add(row * stride + column),
-                    stride,
-                    width,
-                    adds: p.adds(first),
-                    held: Halves::<0>,
-                };
-                // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
-                // contract of `product`.
-                unsafe {
-                    // Both halves of a word at once where their sums fit into the registers.
-                    if V::REGISTERS == 1 || height <= 3 {
-                        tile.of_height::<V, 2>(height);
-                    } else {
-                        Tile { width: width.min(WIDTH), ..tile }.of_height::<V, 1>(height);
-                        if width > WIDTH {
-                            let to = tile.to.wrapping_add(WIDTH);
-                            Tile { to, width: width - WIDTH, ..tile.held_as(Halves::<1>) }
-                                .of_height::<V, 1>(height);
-                        }
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl Product<'_> {

@@ -62,16 +62,16 @@ impl Columns for Copied {
     }
 }
 
-/// In words of two bf16 numbers: the vectors from the one of the `FIRST` half on.
+/// In words of two bf16 numbers, both vectors of them.
 #[derive(Clone, Copy)]
-pub(super) struct Halves<const FIRST: usize>;
+pub(super) struct Halves;
 
-impl<const FIRST: usize> Columns for Halves<FIRST> {
+impl Columns for Halves {
     #[inline(always)]
     unsafe fn load<V: Lanes, const N: usize>(self, _: usize, at: *const f32) -> [V; N] {
         // SAFETY: the caller's.
         let halves = V::load_halves(unsafe { &*at.cast() });
-        std::array::from_fn(|n| halves[FIRST + n])
+        std::array::from_fn(|n| halves[n])
     }
 }
 
