@@ -17,7 +17,8 @@ pub(crate) struct Unit {
 
 /// Names of units, their bases, and sizes as fractions.
 #[rustfmt::skip]
-const UNITS: [(&[&str], &str, i64, i64); 28] = [
+const UNITS: [(&[&str], &str, i64, i64); 29] = [
+    (&["angstrom"], "m", 1, 10_000_000_000),
     (&["mm", "millimeter", "millimetre"], "m", 1, 1_000),
     (&["cm", "centimeter", "centimetre"], "m", 1, 100),
     (&["dm", "decimeter", "decimetre"], "m", 1, 10),
