@@ -98,7 +98,7 @@ fn gym(task: &str, args: &Args) -> Result<()> {
     let rows = made.stdout.split(|byte| *byte == b'\n').count() as u64 - 1;
     let (left_out, why) = (count as u64 - rows, "the task does not accept its own answer");
     if left_out > 0 {
-        eprintln!("warning: gym:{task}: {left_out} of {count} rows left out: {why}");
+        errln!("warning: gym:{task}: {left_out} of {count} rows left out: {why}");
     }
     let written = Written { rows, teachers_left_out: 0, systems_left_out: 0, without_source: 0 };
     say_written(&written, &args.output, args.json)

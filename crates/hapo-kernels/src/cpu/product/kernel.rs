@@ -123,7 +123,7 @@ kernel! {
 
 /// Whether a sweep reads the columns: what is read once serves all rows, whose chains have to stay in a cache.
 fn is_swept<V: Lanes>(p: Product) -> bool {
-    p.m <= if V::REGISTERS == 1 { 128 } else { 32 }
+    p.left.step_stride == 1 && p.m <= if V::REGISTERS == 1 { 128 } else { 32 }
 }
 
 /// Whether the columns are read where they lie. Steps a page apart share a set of a cache, which holds few of them.
@@ -246,12 +246,13 @@ fn in_sweeps<V: Lanes, C: Columns, const N: usize>(
             sums.fill(0.0);
             let mut step = first;
             while step < end {
-                let (x, to) = (p.left.rows().from(block, step), (sums.as_mut_ptr(), n));
+                let x = (p.left.rows().from(block, step).first, p.left.row_stride);
+                let to = (sums.as_mut_ptr(), n);
                 let w = (w.wrapping_add(step * far + column), far);
                 // SAFETY: both factors were checked to hold these rows, steps and columns.
                 step += unsafe {
                     match end - step {
-                        8.. => sweep::<V, C, N, 8>(rows, x, held, w, to),
+                        8.. if p.left.step_stride == 1 => sweep::<V, C, N, 8>(rows, x, held, w, to),
                         _ => sweep::<V, C, N, 1>(rows, x, held, w, to),
                     }
                 };
@@ -272,12 +273,12 @@ fn in_sweeps<V: Lanes, C: Columns, const N: usize>(
 /// Goes on with chains for `P` steps, and returns their number.
 ///
 /// # Safety
-/// The left factor holds `rows` rows of `P` steps, the right one `P` steps of `n` columns, which are whole times `N`
-/// vectors; `sums` are `[rows, n]`.
+/// The left factor holds `rows` rows of `P` steps beside each other, the right one `P` steps of `n` columns, which are
+/// whole times `N` vectors; `sums` are `[rows, n]`.
 #[inline(always)]
 unsafe fn sweep<V: Lanes, C: Columns, const N: usize, const P: usize>(
     rows: usize,
-    x: Rows,
+    (x, apart): (*const f32, usize),
     held: C,
     (w, far): (*const f32, usize),
     (sums, n): (*mut f32, usize),
@@ -290,12 +291,12 @@ unsafe fn sweep<V: Lanes, C: Columns, const N: usize, const P: usize>(
             unsafe { held.load(p, w) }
         });
         for r in 0..rows {
-            let to = sums.wrapping_add(r * n + at);
+            let (x, to) = (x.wrapping_add(r * apart), sums.wrapping_add(r * n + at));
             // SAFETY: the caller's.
             let mut sums: [V; N] = unsafe { Numbers.load(r, to) };
             for (p, w) in w.iter().enumerate() {
                 // SAFETY: the caller's.
-                let factor = V::splat(unsafe { *x.from(r, p).first });
+                let factor = V::splat(unsafe { *x.add(p) });
                 for (sum, w) in sums.iter_mut().zip(w) {
                     *sum = sum.add_product(factor, *w);
                 }
