@@ -55,7 +55,7 @@ def reasoning_gym(name: str, count: int, seed: int, **config: Any) -> tuple[list
     sets of texts and give the same rows for the same ``PYTHONHASHSEED`` only: ``isomorphic_strings``,
     ``polynomial_multiplication``, ``ransom_note`` and ``word_ladder``.
 
-    A row whose own answer the task does not accept is left out, with a warning: GSM-Symbolic, for example, reads no sign.
+    A row whose own answer the task does not accept is left out, with a warning: GSM-Symbolic reads no sign.
 
     Raises ``hapo.Error``: for a task that is unknown or in `UNUSABLE`, a configuration that it does not take, and where
     no row is left.
