@@ -6,7 +6,8 @@
 #     scripts/real_model/teacher.sh [TASK-SOURCE [SEED…]]      # story-model 0 by default; HAPO names another binary
 #     scripts/real_model/teacher.sh TASK-SOURCE search         # the best of three settings of each arm, for all that follow
 #
-# TASK is of tasks.py, SOURCE `model` or `own`. Everything lies in runs/teacher. What is done is not done again.
+# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format in which the teacher answers. Everything lies
+# in runs/teacher. What is done is not done again.
 # `python3 scripts/real_model/records.py runs/teacher/TASK-SOURCE` makes records of it.
 set -euo pipefail
 hapo=${HAPO:-target/release/hapo}
@@ -27,7 +28,7 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     return
   fi
   [ -d "$teacher" ] || scripts/real_model/fetch.sh "$teacher" teacher
-  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 --compute auto > "$here/serve.log" 2>&1 &
+  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 --compute "${COMPUTE:-f32}" > "$here/serve.log" 2>&1 &
   local server=$!
   trap 'kill $server' EXIT
   until curl -sf http://127.0.0.1:8461/v1/models > "$here/models.json"; do
@@ -42,12 +43,14 @@ traces() { # the teacher's solutions of the training problems, or the program's 
 }
 [ -s "$here/train.jsonl" ] || traces
 
+drop=()
+[ "$source" = own ] || drop=(--drop provenance.system) # what the teacher was asked; the student has it as its suffix
 recipe() { # name options of `hapo new`…
   local name=$1
   shift
   [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" \
     --test "$data/development.jsonl" --grader math --extraction announced --template chat --no-sample \
-    -o "$here/$name.toml" "$@"
+    ${drop[@]+"${drop[@]}"} -o "$here/$name.toml" "$@"
 }
 recipe grpo --steps 40 --method grpo
 recipe sft-grpo --steps 20 --method sft,grpo

@@ -53,8 +53,9 @@ fn multiply(
     let strip = if matches!(right, Right::Panels { .. }) { PANEL } else { 48 };
     assert_eq!(y.len(), m * n, "one element for each row and column");
     // For few rows memory is read in long pieces, whose sums stay in a cache.
-    let is_read = m <= 16 && matches!(right, Right::Numbers { column_stride: 1, .. });
-    let (of_each, most) = if is_read { (1, 8 * GROUP) } else { (4, GROUP) };
+    let in_place = matches!(right, Right::Numbers { column_stride: 1, .. });
+    let is_few = m <= 16 && in_place && left.step_stride == 1;
+    let (of_each, most) = if is_few { (1, 8 * GROUP) } else { (4, GROUP) };
     let (tasks, groups) = (of_each * cpu.threads(), n.div_ceil(most).max(1));
     let down = tasks.div_ceil(groups).min(m / LEAST).max(1);
     let across = tasks.div_ceil(down).min(n.div_ceil(strip)).max(groups);

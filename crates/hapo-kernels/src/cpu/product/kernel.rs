@@ -121,12 +121,13 @@ kernel! {
     }
 }
 
-/// Whether a sweep reads the columns: what is read once serves all rows, whose chains have to stay in a cache.
+/// Whether there are so few rows that [`in_sweeps`] is faster: their sums stay in a cache.
 fn is_swept<V: Lanes>(p: Product) -> bool {
     p.left.step_stride == 1 && p.m <= if V::REGISTERS == 1 { 128 } else { 32 }
 }
 
-/// Whether the columns are read where they lie. Steps a page apart share a set of a cache, which holds few of them.
+/// Whether the columns are read in place. Where rows of the matrix are whole pages apart, they compete for the same few
+/// lines of a cache, and many rows of the left factor read a packed copy.
 fn reads_in_place<V: Lanes>(p: Product, far: usize) -> bool {
     is_swept::<V>(p) || V::REGISTERS == 1 && !far.is_multiple_of(PAGE) && p.left.is_by_rows()
 }
@@ -316,7 +317,7 @@ fn equal_parts(rows: usize, most: usize) -> usize {
 }
 
 impl Product<'_> {
-    /// Whether the chains from a step on are added to what is there.
+    /// Whether the sums from this step on are added to the output.
     fn adds(&self, first: usize) -> bool {
         self.add || first > 0
     }
