@@ -43,14 +43,12 @@ traces() { # the teacher's solutions of the training problems, or the program's 
 }
 [ -s "$here/train.jsonl" ] || traces
 
-drop=()
-[ "$source" = own ] || drop=(--drop provenance.system) # what the teacher was asked; the student has it as its suffix
 recipe() { # name options of `hapo new`…
   local name=$1
   shift
   [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" \
     --test "$data/development.jsonl" --grader math --extraction announced --template chat --no-sample \
-    ${drop[@]+"${drop[@]}"} -o "$here/$name.toml" "$@"
+    -o "$here/$name.toml" "$@"
 }
 recipe grpo --steps 40 --method grpo
 recipe sft-grpo --steps 20 --method sft,grpo

@@ -20,6 +20,11 @@ pub struct Unread {
 
 impl Unread {
     pub(super) fn add(&mut self, name: &str, value: &Value) {
+        // How `hapo teacher` came to its solutions: `system` in it is what the teacher was asked.
+        if matches!(value, Value::Object(it) if name == "provenance" && it.get("traces").is_some())
+        {
+            return;
+        }
         if looks_like_solutions(name, value) {
             count(&mut self.unread_solutions, name);
         }

@@ -166,6 +166,27 @@ fn traces_of_the_input_follow_the_new_ones() {
     assert_eq!(*teachers, ["\\boxed{4}", "old \\boxed{4}"]);
 }
 
+#[test]
+fn what_the_teacher_was_asked_is_no_part_of_the_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plan, output) = (plan(), folder.path().join("out.jsonl"));
+    plan.sampling.system = Some("Work it out in one line.".to_owned());
+    let mut session = open(&plan, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
+    session.record(0, 0, &completed("\\boxed{4}"));
+    session.write(false).unwrap();
+    assert!(std::fs::read_to_string(&output).unwrap().contains(r#""system":"Work it out"#));
+    let loaded = read(&output, None);
+    assert!(loaded.unread.not_whole("out.jsonl").is_none(), "{:?}", loaded.unread);
+    assert!(loaded.unread.ignored_fields.is_empty(), "{:?}", loaded.unread);
+    // Somebody else's field of this name is read as any other.
+    std::fs::write(
+        &output,
+        r#"{"problem":"3+4?","answer":"7","provenance":{"context":"A is 3."}}"#,
+    )
+    .unwrap();
+    assert!(read(&output, None).unread.not_whole("out.jsonl").is_some());
+}
+
 /// A file with every field of its rows, read by named columns where there are some.
 fn read(path: &Path, columns: Option<&str>) -> Loaded {
     let columns = columns.map(|it| Columns::parse(it).unwrap());
