@@ -4,10 +4,10 @@
 # GRPO, SFT, TRAPO and HAPO, 40 steps each, on 200 held-out problems; the plan is docs/results/plan.md#a-real-teacher.
 #
 #     scripts/real_model/teacher.sh [TASK-SOURCE [SEED…]]      # story-model 0 by default; HAPO names another binary
-#     scripts/real_model/teacher.sh TASK-SOURCE search         # the best of three settings of each arm, for all that follow
+#     scripts/real_model/teacher.sh TASK-SOURCE search         # each arm's best setting, for all that follow
 #
-# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format in which the teacher answers. Everything lies
-# in runs/teacher. What is done is not done again.
+# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs. ARMS names
+# some of them. Everything lies in runs/teacher. What is done is not done again.
 # `python3 scripts/real_model/records.py runs/teacher/TASK-SOURCE` makes records of it.
 set -euo pipefail
 hapo=${HAPO:-target/release/hapo}
@@ -36,8 +36,8 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     sleep 1
   done
   "$hapo" teacher --input "$data/train.jsonl" --endpoint http://127.0.0.1:8461/v1 --model coder --prompt bare \
-    --system "${ask#?}" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 --tokenizer "$student" \
-    --max-trace-tokens 96 -o "$here/train.jsonl"
+    --drop teacher --system "${ask#?}" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
+    --tokenizer "$student" --max-trace-tokens 96 -o "$here/train.jsonl"
   kill $server
   trap - EXIT
 }
@@ -46,9 +46,8 @@ traces() { # the teacher's solutions of the training problems, or the program's 
 recipe() { # name options of `hapo new`…
   local name=$1
   shift
-  [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" \
-    --test "$data/development.jsonl" --grader math --extraction announced --template chat --no-sample \
-    -o "$here/$name.toml" "$@"
+  [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" --grader math \
+    --extraction announced --template chat --no-sample -o "$here/$name.toml" "$@"
 }
 recipe grpo --steps 40 --method grpo
 recipe sft-grpo --steps 20 --method sft,grpo
@@ -58,9 +57,11 @@ recipe hapo --steps 40
 
 train() { # arm folder setting keys…
   local arm=$1 run=$2 setting=(--set "optim.lr=$3")
-  [ "$arm" = sft-grpo ] && setting=(--set "stage.sft.steps=$3" --set "stage.grpo.steps=$((40 - $3))")
+  [ "$arm" = sft-grpo ] && # steps of SFT and the rate of GRPO, as 10-5e-4
+    setting=(--set "stage.sft.steps=${3%%-*}" --set "stage.grpo.steps=$((40 - ${3%%-*}))" --set "stage.grpo.optim.lr=${3#*-}")
   shift 3
-  [ -f "$run/done" ] || "$hapo" train "$here/$arm.toml" --run-dir "$run" --set compute=f32 --set eval.every=40 \
+  [ ! -d "$run" ] || set -- "$@" --resume
+  [ -f "$run/done" ] || "$hapo" train "$here/$arm.toml" --run-dir "$run" --no-preflight --set "compute=${COMPUTE:-f32}" \
     --set sampling.max_new_tokens=96 --set "data.template_suffix=$ask" "${setting[@]}" "$@"
   : > "$run/done"
 }
@@ -70,8 +71,8 @@ score() { # name file of problems, options of the adapter…
   shift 2
   [ -s "$here/scores/$name.json" ] && return
   "$hapo" eval --model "$student" "$@" --data "$problems" --template chat --suffix "$ask" --grader math \
-    --extraction announced --temperature 0.6 --max-tokens 96 --k 1 --quiet --out "$here/scores/$name.jsonl" \
-    --json > "$here/scores/$name.partial"
+    --extraction announced --temperature 0.6 --max-tokens 96 --k 1 --compute "${COMPUTE:-f32}" \
+    --quiet --out "$here/scores/$name.jsonl" --json > "$here/scores/$name.partial"
   mv "$here/scores/$name.partial" "$here/scores/$name.json"
 }
 
@@ -82,12 +83,12 @@ last() { # the last checkpoint of a run, of its last stage
   echo "${all[-1]}"
 }
 
-arms='grpo sft-grpo sft trapo hapo'
+arms=${ARMS:-grpo sft-grpo sft trapo hapo}
 chosen=runs/teacher/chosen
 if [ "${1:-}" = search ]; then
   for arm in $arms; do
     settings='2e-4 5e-4 1e-3'
-    [ $arm = sft-grpo ] && settings='3 10 20'
+    [ $arm = sft-grpo ] && settings='3-5e-4 10-5e-4 20-5e-4 10-1e-4'
     for setting in $settings; do
       train $arm "$here/search-$arm-$setting" "$setting" --set seed=1000
       score "search-$arm-$setting" "$data/development.jsonl" --adapter "$(last "$here/search-$arm-$setting")"
@@ -102,7 +103,7 @@ for seed in "${@:-0}"; do
   for arm in $arms; do
     [ "$arm-$source" = grpo-own ] && continue # it sees no solution
     setting=$(awk -v arm=$arm '$1 == arm { print $2 }' "$chosen" 2> /dev/null) || true
-    [ $arm = sft-grpo ] && : "${setting:=10}"
+    [ $arm = sft-grpo ] && : "${setting:=10-5e-4}"
     train $arm "$here/$arm-$seed" "${setting:-5e-4}" --set "seed=$seed"
     score "$arm-$seed" "$data/held-out.jsonl" --adapter "$(last "$here/$arm-$seed")"
   done
