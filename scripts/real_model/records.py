@@ -41,10 +41,12 @@ def records(folder: pathlib.Path) -> list[dict]:
                     kept = {key: step[key] for key in KEYS if key in step}
                     found.append({"arm": arm, "run": run.replace("-{}", ""), "seed": seed, **kept})
             found.append({"model": arm, "seed": seed, **score(folder, f"{arm}-{seed}")})
-    answers = [answers_of(folder, name) for name in ("base", "grpo-0", "hapo-0")]
-    for problem in list(answers[0])[:10]:
-        texts = [it[problem] for it in answers]
-        found.append({"id": problem, "base": texts[0], "grpo": texts[1], "hapo": texts[2]})
+    for path in sorted(folder.glob("scores/search-*.json")):
+        found.append({"search": path.stem.removeprefix("search-"), **score(folder, path.stem)})
+    names = [it for it in ("base", "grpo-0", "hapo-0") if (folder / f"scores/{it}.jsonl").exists()]
+    answers = {name.removesuffix("-0"): answers_of(folder, name) for name in names}
+    for problem in list(answers["base"])[:10]:
+        found.append({"id": problem, **{name: texts[problem] for name, texts in answers.items()}})
     return found
 
 
@@ -61,21 +63,34 @@ def answers_of(folder: pathlib.Path, name: str) -> dict[str, list]:
 
 def table(rows: list[dict]) -> None:
     base = next(it for it in rows if it.get("model") == "base")
-    print("| | correct, by seed | mean | cut off | teacher's answers used |\n|---|---|---|---|---|")
+    with_distinct = any("teacher/distinct" in it for it in rows)
+    head = ["", "correct, by seed", "mean", "cut off", "teacher's answers used"] + ["different ones"] * with_distinct
+    print(line(head) + "\n" + "|---" * len(head) + "|")
     mean, by_arm = base["average"], {}
-    print(f"| before | {mean['mean']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}] | | {base['truncated']:.2f} | |")
+    first = f"{mean['mean']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"
+    print(line(["before", first, "", f"{base['truncated']:.2f}", ""] + [""] * with_distinct))
     for arm, label in ARMS.items():
         scores = [it for it in rows if it.get("model") == arm]
         if not scores:
             continue
-        each = ", ".join(f"{it['average']['mean']:.3f}" for it in scores)
-        seeds = by_arm[arm] = [it["average"]["mean"] for it in scores]
+        by_arm[arm] = {it["seed"]: it["average"]["mean"] for it in scores}
+        seeds = list(by_arm[arm].values())
         cut = statistics.mean(it["truncated"] for it in scores)
-        print(f"| {label} | {each} | {over_seeds(seeds)} | {cut:.2f} | {used(rows, arm)} |")
-    for arm in ("grpo", "trapo", "sft", "sft-grpo", "few"):
-        if arm in by_arm and "hapo" in by_arm:
-            apart = [ours - other for ours, other in zip(by_arm["hapo"], by_arm[arm])]
-            print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart, signed=True)}")
+        each = ", ".join(f"{it:.3f}" for it in seeds)
+        cells = [label, each, over_seeds(seeds), f"{cut:.2f}", used(rows, arm)]
+        print(line(cells + [distinct(rows, arm)] * with_distinct))
+    ours = by_arm.pop("hapo", {})
+    apart = {arm: [ours[it] - theirs[it] for it in ours if it in theirs] for arm, theirs in by_arm.items()}
+    by_p = sorted((it for it in apart if apart[it]), key=lambda it: p_value(apart[it]))
+    holm = 0.0
+    for place, arm in enumerate(by_p):
+        p = p_value(apart[arm])
+        holm = max(holm, min(1, (len(by_p) - place) * p))
+        print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart[arm], signed=True)}, p = {p:.3f}, Holm's {holm:.3f}")
+
+
+def line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def over_seeds(values: list[float], signed: bool = False) -> str:
@@ -87,6 +102,25 @@ def over_seeds(values: list[float], signed: bool = False) -> str:
     if signed:
         return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:.3f} [{max(0, mean - half):.3f}, {min(1, mean + half):.3f}]"
+
+
+def p_value(apart: list[float]) -> float:
+    """Student's t, two-sided, that the mean is 0: the density's area beyond it, by Simpson's rule."""
+    freedom, spread = len(apart) - 1, statistics.stdev(apart) if len(apart) > 1 else 0
+    if spread == 0:
+        return 0.0 if any(apart) and freedom else 1.0
+    t = abs(statistics.mean(apart)) * math.sqrt(len(apart)) / spread
+    scale = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(math.pi * freedom)
+    density = [scale * (1 + (t * it / 1000) ** 2 / freedom) ** (-(freedom + 1) / 2) for it in range(1001)]
+    inside = (density[0] + density[-1] + 4 * sum(density[1:-1:2]) + 2 * sum(density[2:-1:2])) * t / 3000
+    return max(0.0, 1 - 2 * inside)
+
+
+def distinct(rows: list[dict], arm: str) -> str:
+    """Different answers of the teacher that a run was shown, by seed."""
+    of_arm = [it for it in rows if it.get("arm") == arm]
+    seeds = sorted({it["seed"] for it in of_arm})
+    return ", ".join(str(max(it.get("teacher/distinct", 0) for it in of_arm if it["seed"] == seed)) for seed in seeds)
 
 
 def used(rows: list[dict], arm: str) -> str:
