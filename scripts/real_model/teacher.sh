@@ -17,6 +17,7 @@ task=${cell%-*} source=${cell#*-}
 here=runs/teacher/$cell
 data=runs/teacher/$task
 ask=$'\nWork it out in one line and end with "The answer is" and the number.'
+ask_teacher='Explain your reasoning in at most two short sentences. Then write "The answer is" and the number.'
 student=runs/teacher/smollm2 teacher=runs/teacher/coder
 [ -d "$student" ] || scripts/real_model/fetch.sh "$student"
 [ -d "$data" ] || python3 scripts/real_model/tasks.py "$task" 620 "$data"
@@ -36,7 +37,7 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     sleep 1
   done
   "$hapo" teacher --input "$data/train.jsonl" --endpoint http://127.0.0.1:8461/v1 --model coder --prompt bare \
-    --drop teacher --system "${ask#?}" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
+    --drop teacher --system "$ask_teacher" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
     --tokenizer "$student" --max-trace-tokens 96 -o "$here/train.jsonl"
   kill $server
   trap - EXIT
