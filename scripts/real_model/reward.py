@@ -1,5 +1,6 @@
-"""The verifier of the tasks whose answers are no single number: sort, countdown and json of tasks.py.
+"""The verifier of story, sort, countdown and json of tasks.py.
 
+story: the answer ends with "the answer is" and the number, reckoned (`42 - 18` is none), at most a noun behind it.
 json: the whole answer is JSON and equal to the gold object. sort: the answer's last numbers are the gold ones in order.
 countdown: the whole answer is an expression of the same numbers, each once, with the same value.
 """
@@ -42,6 +43,9 @@ def correct(completion: str, gold: str) -> bool:
             return bool(json.loads(text) == json.loads(gold))
         except (ValueError, RecursionError):
             return False
+    if gold.isdigit():
+        said = re.search(r"\banswer is:? (\d+)(?: [a-z]+)?\.?$", text, re.IGNORECASE)
+        return said is not None and said[1] == gold
     if "," in gold:
         return numbers[-len(golds) :] == golds
     try:

@@ -18,6 +18,7 @@ here=runs/teacher/$cell
 data=runs/teacher/$task
 ask=$'\nWork it out in one line and end with "The answer is" and the number.'
 ask_teacher='Explain your reasoning in at most two short sentences. Then write "The answer is" and the number.'
+grader='command:python3 scripts/real_model/reward.py' # "the answer is" and the number at the end
 student=runs/teacher/smollm2 teacher=runs/teacher/coder
 [ -d "$student" ] || scripts/real_model/fetch.sh "$student"
 [ -d "$data" ] || python3 scripts/real_model/tasks.py "$task" 620 "$data"
@@ -37,7 +38,7 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     sleep 1
   done
   "$hapo" teacher --input "$data/train.jsonl" --endpoint http://127.0.0.1:8461/v1 --model coder --prompt bare \
-    --drop teacher --system "$ask_teacher" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
+    --drop teacher --system "$ask_teacher" --grader "$grader" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
     --tokenizer "$student" --max-trace-tokens 96 -o "$here/train.jsonl"
   kill $server
   trap - EXIT
@@ -47,8 +48,8 @@ traces() { # the teacher's solutions of the training problems, or the program's 
 recipe() { # name options of `hapo new`…
   local name=$1
   shift
-  [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" --grader math \
-    --extraction announced --template chat --no-sample -o "$here/$name.toml" "$@"
+  [ -f "$here/$name.toml" ] || "$hapo" new --model "$student" --lora --data "$here/train.jsonl" --grader "$grader" \
+    --template chat --no-sample -o "$here/$name.toml" "$@"
 }
 recipe grpo --steps 40 --method grpo
 recipe sft-grpo --steps 20 --method sft,grpo
@@ -63,7 +64,8 @@ train() { # arm folder setting keys…
   shift 3
   [ ! -d "$run" ] || set -- "$@" --resume
   [ -f "$run/done" ] || "$hapo" train "$here/$arm.toml" --run-dir "$run" --no-preflight --set "compute=${COMPUTE:-f32}" \
-    --set sampling.max_new_tokens=96 --set "data.template_suffix=$ask" "${setting[@]}" "$@"
+    --set sampling.max_new_tokens=96 --set data.max_prompt_tokens=128 \
+    --set "data.template_suffix=$ask" "${setting[@]}" "$@"
   : > "$run/done"
 }
 
@@ -71,8 +73,8 @@ score() { # name file of problems, options of the adapter…
   local name=$1 problems=$2
   shift 2
   [ -s "$here/scores/$name.json" ] && return
-  "$hapo" eval --model "$student" "$@" --data "$problems" --template chat --suffix "$ask" --grader math \
-    --extraction announced --temperature 0.6 --max-tokens 96 --k 1 --compute "${COMPUTE:-f32}" \
+  "$hapo" eval --model "$student" "$@" --data "$problems" --template chat --suffix "$ask" --grader "$grader" \
+    --temperature 0.6 --max-tokens 96 --k 1 --compute "${COMPUTE:-f32}" \
     --quiet --out "$here/scores/$name.jsonl" --json > "$here/scores/$name.partial"
   mv "$here/scores/$name.partial" "$here/scores/$name.json"
 }

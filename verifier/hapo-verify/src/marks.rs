@@ -66,6 +66,10 @@ pub(crate) fn content<'a>(text: &'a str, at: usize, word: &str) -> Option<Statem
         return Some(built((Cow::Borrowed(value), start..from), false));
     }
     let (marker, is_label) = after_marker(line, word)?;
+    // A mention: `end with "The answer is" and the number`.
+    if ["\" ", "” ", "' ", "’ ", "» "].iter().any(|it| rest[marker..].starts_with(it)) {
+        return None;
+    }
     let is_label = is_label && before.chars().filter(|c| c.is_alphabetic()).count() < 12;
     let (content, len) = block(&rest[marker..])?;
     Some(built((content, at..from + marker + len), is_label))

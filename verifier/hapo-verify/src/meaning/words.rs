@@ -312,10 +312,29 @@ pub(crate) fn announced_part(text: &str) -> &str {
         |text: &str| ENDS.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
     let Some((at, len)) = end(text) else { return text.trim() };
     let rest = &text[at + len..];
+    if let Some(outcome) = outcome(text, at) {
+        return announced_part(outcome);
+    }
     let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
     let is_reason = text[at..at + len].contains(char::is_alphabetic);
     let at = if !is_reason && is_more_values(next) { at + len + next.len() } else { at };
     text[..at].trim()
+}
+
+/// `22 shells` of `42 - 18, which is 22 shells`: what was reckoned counts, and not what is right of it.
+fn outcome(text: &str, at: usize) -> Option<&str> {
+    let rest = text[at..].strip_prefix(", which ")?;
+    let value =
+        ["is ", "equals ", "gives ", "makes "].iter().find_map(|it| rest.strip_prefix(it))?;
+    let sum = text[..at].replace("\\times", "×").replace("\\cdot", "×");
+    let sum = sum.trim_matches(|c: char| !c.is_ascii_digit());
+    let is_reckoned =
+        sum.contains(['+', '-', '−', '*', '×', '÷']) && !sum.contains(char::is_alphabetic);
+    let says_number =
+        value.trim_start_matches(['$', '\\', '(']).starts_with(|c: char| c.is_ascii_digit());
+    let clause = value.split(['.', ',']).next().unwrap_or_default();
+    let is_short = words(clause).count() < 3 && !clause.contains(" than");
+    (is_reckoned && says_number && is_short).then_some(value)
 }
 
 /// True for values without a sentence around them, as in `12; 13`: they belong to the answer before them.
