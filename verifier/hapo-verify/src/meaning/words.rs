@@ -323,9 +323,8 @@ pub(crate) fn announced_part(text: &str) -> &str {
 
 /// `22 shells` of `42 - 18, which is 22 shells`: what was reckoned counts, and not what is right of it.
 fn outcome(text: &str, at: usize) -> Option<&str> {
-    let rest = text[at..].strip_prefix(", which ")?;
-    let value =
-        ["is ", "equals ", "gives ", "makes "].iter().find_map(|it| rest.strip_prefix(it))?;
+    let leads = [", which is ", ", which equals ", ", which gives ", ", which makes ", ", so "];
+    let value = leads.iter().find_map(|it| text[at..].strip_prefix(it))?;
     let sum = text[..at].replace("\\times", "×").replace("\\cdot", "×");
     let sum = sum.trim_matches(|c: char| !c.is_ascii_digit());
     let is_reckoned =
