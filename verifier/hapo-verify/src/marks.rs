@@ -67,7 +67,11 @@ pub(crate) fn content<'a>(text: &'a str, at: usize, word: &str) -> Option<Statem
     }
     let (marker, is_label) = after_marker(line, word)?;
     // A mention: `end with "The answer is" and the number`.
-    if ["\" ", "” ", "' ", "’ ", "» "].iter().any(|it| rest[marker..].starts_with(it)) {
+    let behind = rest[marker..].strip_prefix(['"', '”', '\'', '’', '»']);
+    if behind
+        .and_then(|it| it.strip_prefix(' '))
+        .is_some_and(|it| it.starts_with(char::is_alphabetic))
+    {
         return None;
     }
     let is_label = is_label && before.chars().filter(|c| c.is_alphabetic()).count() < 12;

@@ -27,7 +27,8 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
     let pairs = match_brackets(tokens);
     let (pairs, end) = (&pairs, tokens.len());
     let parser = || Parser { tokens, pairs, pos: 0, end, depth: 0, style, complex, bars: 0 };
-    let set_words = |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::Assign);
+    let set_words =
+        |it: &Token<'_>| matches!(it, Token::Union | Token::SetMinus | Token::In | Token::Assign);
     let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
     let first = parser().set_elements_relation();
     if first.is_ok() {

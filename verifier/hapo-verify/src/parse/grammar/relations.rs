@@ -121,7 +121,8 @@ impl Parser<'_, '_> {
                 product.push(left);
             }
         }
-        Ok(product_of(product))
+        product.reverse();
+        Ok(if product.len() == 1 { product.swap_remove(0) } else { Expr::Mul(product) })
     }
 
     /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
@@ -228,12 +229,6 @@ fn factorial(arg: Expr) -> Expr {
 
 fn is_plain_factorial(e: &Expr) -> bool {
     matches!(e, Expr::Call(Func::Factorial, args) if matches!(args.as_slice(), [Expr::Num(_)]))
-}
-
-/// The product of factors that are listed from the last to the first.
-fn product_of(mut reversed: Vec<Expr>) -> Expr {
-    reversed.reverse();
-    if reversed.len() == 1 { reversed.swap_remove(0) } else { Expr::Mul(reversed) }
 }
 
 /// The value of an integer before a fraction, where they are a mixed number.

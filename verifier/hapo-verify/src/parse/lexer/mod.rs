@@ -135,10 +135,6 @@ impl Token<'_> {
         self.is_atom() || self.is_function() || self == Token::Open(Bracket::Paren)
     }
 
-    pub(crate) fn joins_sets(self) -> bool {
-        matches!(self, Token::Union | Token::SetMinus)
-    }
-
     /// True for the start of a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
         use Token as T;
