@@ -7,7 +7,7 @@
 #     scripts/real_model/teacher.sh TASK-SOURCE search         # each arm's best setting, for all that follow
 #
 # TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs. ARMS names
-# some of them. Everything lies in runs/teacher. What is done is not done again.
+# some of the arms, HAPO_THREADS=1 lets two of these commands run beside each other. Everything lies in runs/teacher. What is done is not done again.
 # `python3 scripts/real_model/records.py runs/teacher/TASK-SOURCE` makes records of it.
 set -euo pipefail
 hapo=${HAPO:-target/release/hapo}
@@ -90,8 +90,12 @@ arms=${ARMS:-grpo sft-grpo sft trapo hapo}
 chosen=runs/teacher/chosen
 if [ "${1:-}" = search ]; then
   for arm in $arms; do
-    settings='2e-4 5e-4 1e-3'
-    [ $arm = sft-grpo ] && settings='3-5e-4 10-5e-4 20-5e-4 10-1e-4'
+    case $arm in
+      sft-grpo) settings='3-5e-4 10-5e-4 20-5e-4 10-1e-4' ;;
+      sft) settings='2e-4 5e-4 1e-3' ;;
+      grpo) settings='1e-4 2e-4 5e-4 1e-3' ;;
+      *) settings='1e-4 2e-4 5e-4' ;;
+    esac
     for setting in $settings; do
       train $arm "$here/search-$arm-$setting" "$setting" --set seed=1000
       score "search-$arm-$setting" "$data/development.jsonl" --adapter "$(last "$here/search-$arm-$setting")"
