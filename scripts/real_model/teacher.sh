@@ -6,8 +6,9 @@
 #     scripts/real_model/teacher.sh [TASK-SOURCE [SEED…]]      # story-model 0 by default; HAPO names another binary
 #     scripts/real_model/teacher.sh TASK-SOURCE search         # each arm's best setting, for all that follow
 #
-# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs. ARMS names
-# some of the arms, HAPO_THREADS=1 lets two of these commands run beside each other. Everything lies in runs/teacher. What is done is not done again.
+# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs, ARMS names some
+# of the arms; with HAPO_THREADS=1 two of these commands run beside each other. Everything lies in runs/teacher. What is
+# done is not done again.
 # `python3 scripts/real_model/records.py runs/teacher/TASK-SOURCE` makes records of it.
 set -euo pipefail
 hapo=${HAPO:-target/release/hapo}
