@@ -81,7 +81,7 @@ def table(rows: list[dict]) -> None:
         print(line(cells + [distinct(rows, arm)] * with_distinct))
     ours = by_arm.pop("hapo", {})
     apart = {arm: [ours[it] - theirs[it] for it in ours if it in theirs] for arm, theirs in by_arm.items()}
-    by_p = sorted((it for it in apart if apart[it]), key=lambda it: p_value(apart[it]))
+    by_p = sorted((it for it in apart if len(apart[it]) > 1), key=lambda it: p_value(apart[it]))
     holm = 0.0
     for place, arm in enumerate(by_p):
         p = p_value(apart[arm])
