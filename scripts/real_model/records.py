@@ -65,10 +65,10 @@ def table(rows: list[dict]) -> None:
     base = next(it for it in rows if it.get("model") == "base")
     with_distinct = any("teacher/distinct" in it for it in rows)
     head = ["", "correct, by seed", "mean", "cut off", "teacher's answers used"] + ["different ones"] * with_distinct
-    print(line(head) + "\n" + "|---" * len(head) + "|")
+    print(row_of(head) + "\n" + "|---" * len(head) + "|")
     mean, by_arm = base["average"], {}
     first = f"{mean['mean']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"
-    print(line(["before", first, "", f"{base['truncated']:.2f}", ""] + [""] * with_distinct))
+    print(row_of(["before", first, "", f"{base['truncated']:.2f}", ""] + [""] * with_distinct))
     for arm, label in ARMS.items():
         scores = [it for it in rows if it.get("model") == arm]
         if not scores:
@@ -78,7 +78,7 @@ def table(rows: list[dict]) -> None:
         cut = statistics.mean(it["truncated"] for it in scores)
         each = ", ".join(f"{it:.3f}" for it in seeds)
         cells = [label, each, over_seeds(seeds), f"{cut:.2f}", used(rows, arm)]
-        print(line(cells + [distinct(rows, arm)] * with_distinct))
+        print(row_of(cells + [distinct(rows, arm)] * with_distinct))
     ours = by_arm.pop("hapo", {})
     apart = {arm: [ours[it] - theirs[it] for it in ours if it in theirs] for arm, theirs in by_arm.items()}
     by_p = sorted((it for it in apart if len(apart[it]) > 1), key=lambda it: p_value(apart[it]))
@@ -89,7 +89,7 @@ def table(rows: list[dict]) -> None:
         print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart[arm], signed=True)}, p = {p:.3f}, Holm's {holm:.3f}")
 
 
-def line(cells: list[str]) -> str:
+def row_of(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

@@ -31,7 +31,8 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     return
   fi
   [ -d "$teacher" ] || scripts/real_model/fetch.sh "$teacher" teacher
-  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 --compute "${COMPUTE:-f32}" > "$here/serve.log" 2>&1 &
+  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 --compute "${COMPUTE:-f32}" \
+    > "$here/serve.log" 2>&1 &
   local server=$!
   trap 'kill $server' EXIT
   until curl -sf http://127.0.0.1:8461/v1/models > "$here/models.json"; do
@@ -39,8 +40,8 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     sleep 1
   done
   "$hapo" teacher --input "$data/train.jsonl" --endpoint http://127.0.0.1:8461/v1 --model coder --prompt bare \
-    --drop teacher --system "$ask_teacher" --grader "$grader" --attempts 4 --rule first-correct --max-tokens 96 --concurrency 64 \
-    --tokenizer "$student" --max-trace-tokens 96 -o "$here/train.jsonl"
+    --drop teacher --system "$ask_teacher" --grader "$grader" --attempts 4 --rule first-correct \
+    --max-tokens 96 --concurrency 64 --tokenizer "$student" --max-trace-tokens 96 -o "$here/train.jsonl"
   kill $server
   trap - EXIT
 }

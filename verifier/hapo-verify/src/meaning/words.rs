@@ -311,10 +311,14 @@ pub(crate) fn announced_part(text: &str) -> &str {
     let end =
         |text: &str| ENDS.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
     let Some((at, len)) = end(text) else { return text.trim() };
-    let rest = &text[at + len..];
-    if let Some(outcome) = outcome(text, at) {
-        return announced_part(outcome);
+    if let Some(mut value) = outcome(text, at) {
+        let comma = |text: &str| text.find(", ").filter(|at| end(&text[..*at]).is_none());
+        while let Some(next) = comma(value).and_then(|at| outcome(value, at)) {
+            value = next;
+        }
+        return announced_part(value);
     }
+    let rest = &text[at + len..];
     let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
     let is_reason = text[at..at + len].contains(char::is_alphabetic);
     let at = if !is_reason && is_more_values(next) { at + len + next.len() } else { at };
@@ -327,8 +331,9 @@ fn outcome(text: &str, at: usize) -> Option<&str> {
     let value = leads.iter().find_map(|it| text[at..].strip_prefix(it))?;
     let sum = text[..at].replace("\\times", "×").replace("\\cdot", "×");
     let sum = sum.trim_matches(|c: char| !c.is_ascii_digit());
-    let is_reckoned =
-        sum.contains(['+', '-', '−', '*', '×', '÷']) && !sum.contains(char::is_alphabetic);
+    let is_reckoned = sum.contains(['+', '-', '−', '*', '×', '÷'])
+        && !sum.contains(char::is_alphabetic)
+        && !sum.contains(", ");
     let says_number =
         value.trim_start_matches(['$', '\\', '(']).starts_with(|c: char| c.is_ascii_digit());
     let clause = value.split(['.', ',']).next().unwrap_or_default();

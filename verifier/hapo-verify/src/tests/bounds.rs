@@ -127,6 +127,8 @@ fn long_texts_are_scanned_once() {
         (format!("\\boxed{{3{}}}", "per".repeat(3_000)), "wrong"),
         (format!("\\boxed{{3 {}}}", "\\text{per}".repeat(800)), "correct"),
         (format!("\\boxed{{3 {}}}", "km/h".repeat(2_000)), "unparsable"),
+        (format!("<answer>{}3</answer>", "1+1, so ".repeat(100_000)), "wrong"),
+        (format!("<answer>{}3</answer>", "1+1, 2, which is ".repeat(50_000)), "wrong"),
     ];
     let mut failures = Vec::new();
     for (completion, verdict) in cases {
