@@ -10,6 +10,7 @@ FOLDER is what the script wrote into. A line is a step of a run, the score of a 
 import json
 import math
 import pathlib
+import re
 import statistics
 import sys
 
@@ -30,7 +31,7 @@ def lines(path: pathlib.Path) -> list[dict]:
 
 
 def records(folder: pathlib.Path) -> list[dict]:
-    found = [{"model": "base", **score(folder, "base")}]
+    found = [{"model": "base", **score(folder, "base"), **by_steps(folder, "base")}]
     for arm, runs in RUNS.items():
         for seed in range(max(STUDENT)):
             if not (folder / f"scores/{arm}-{seed}.json").exists():
@@ -40,7 +41,8 @@ def records(folder: pathlib.Path) -> list[dict]:
                 for step in lines(metrics) if metrics.exists() else []:
                     kept = {key: step[key] for key in KEYS if key in step}
                     found.append({"arm": arm, "run": run.replace("-{}", ""), "seed": seed, **kept})
-            found.append({"model": arm, "seed": seed, **score(folder, f"{arm}-{seed}")})
+            name = f"{arm}-{seed}"
+            found.append({"model": arm, "seed": seed, **score(folder, name), **by_steps(folder, name)})
     for path in sorted(folder.glob("scores/search-*.json")):
         found.append({"search": path.stem.removeprefix("search-"), **score(folder, path.stem)})
     names = [it for it in ("base", "grpo-0", "hapo-0") if (folder / f"scores/{it}.jsonl").exists()]
@@ -53,6 +55,18 @@ def records(folder: pathlib.Path) -> list[dict]:
 def score(folder: pathlib.Path, name: str) -> dict:
     [it] = json.loads((folder / f"scores/{name}.json").read_text())
     return {key: it[key] for key in ("average", "pass_at", "truncated", "length")}
+
+
+def by_steps(folder: pathlib.Path, name: str) -> dict:
+    """Of word problems, the share that is right by the operations that the program's own solution takes."""
+    problems = folder.parent / "story/held-out.jsonl"
+    if not problems.exists():
+        return {}
+    steps = {it["id"]: "".join(re.findall(r" ([-+*]) ", it["teacher"])) for it in lines(problems)}
+    verdicts: dict[str, list[bool]] = {}
+    for problem, (_, verdict) in answers_of(folder, name).items():
+        verdicts.setdefault(steps[problem], []).append(verdict == "correct")
+    return {"by_steps": {it: statistics.mean(verdicts[it]) for it in sorted(verdicts)}}
 
 
 def answers_of(folder: pathlib.Path, name: str) -> dict[str, list]:
@@ -87,6 +101,13 @@ def table(rows: list[dict]) -> None:
         p = p_value(apart[arm])
         holm = max(holm, min(1, (len(by_p) - place) * p))
         print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart[arm], signed=True)}, p = {p:.3f}, Holm's {holm:.3f}")
+    if "by_steps" not in base:
+        return
+    print("\n" + row_of(["operations", *base["by_steps"]]) + "\n" + "|---" * (1 + len(base["by_steps"])) + "|")
+    for arm, label in {"base": "before", **ARMS}.items():
+        scores = [it["by_steps"] for it in rows if it.get("model") == arm]
+        if scores:
+            print(row_of([label] + [f"{statistics.mean(it[step] for it in scores):.2f}" for step in scores[0]]))
 
 
 def row_of(cells: list[str]) -> str:
