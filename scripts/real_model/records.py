@@ -59,10 +59,10 @@ def score(folder: pathlib.Path, name: str) -> dict:
 
 def by_steps(folder: pathlib.Path, name: str) -> dict:
     """Of word problems, the share that is right by the operations that the program's own solution takes."""
-    problems = folder.parent / "story/held-out.jsonl"
-    if not problems.exists():
+    if not folder.name.startswith("story-"):
         return {}
-    steps = {it["id"]: "".join(re.findall(r" ([-+*]) ", it["teacher"])) for it in lines(problems)}
+    problems = lines(folder.parent / "story/held-out.jsonl")
+    steps = {it["id"]: "".join(re.findall(r" ([-+*]) ", it["teacher"])) for it in problems}
     verdicts: dict[str, list[bool]] = {}
     for problem, (_, verdict) in answers_of(folder, name).items():
         verdicts.setdefault(steps[problem], []).append(verdict == "correct")
