@@ -234,6 +234,11 @@ impl Cell {
             format!("data.teacher_steps={}", self.teacher_of(method)),
         ];
         sets.extend(method.sets.iter().map(|it| (*it).to_owned()));
+        if method.group == Group::Tuned {
+            // The dose is the question: all of it is given, and GRPO starts from its end.
+            let whole = ["stage.sft.eval.patience=0", "stage.grpo.model.path=stage:sft@last"];
+            sets.extend(whole.map(str::to_owned));
+        }
         if self.name == METHODS_TABLE {
             let of_recipe = SHORT.into_iter().filter(|set| has_stage(method.recipe, set));
             sets.extend(of_recipe.map(str::to_owned));
