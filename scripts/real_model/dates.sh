@@ -33,6 +33,7 @@ evaluate() { # name options of the adapter…
     --extraction whole --temperature 0.6 --max-tokens 16 --k 1 --out "$here/scores/$name.jsonl" \
     --json > "$here/scores/$name.json"
 }
+finished='import json, sys; json.load(sys.stdin)["finished"] or sys.exit("stopped: the same command continues")'
 mkdir -p "$here/scores"
 evaluate base
 for seed in "${@:-0}"; do
@@ -40,8 +41,9 @@ for seed in "${@:-0}"; do
   for arm in grpo sft sft-grpo few hapo; do
     run=$here/$arm-$seed steps=()
     [ $arm = few ] && steps=(--set stage.sft.steps=3 --set stage.grpo.steps=17)
+    [ ! -d "$run" ] || steps+=(--resume)
     [ -f "$run/done" ] || "$hapo" train "$here/$arm.toml" --run-dir "$run" --set "seed=$seed" --set compute=f32 \
-      --set eval.k=1 "${steps[@]}"
+      --set eval.k=1 "${steps[@]}" --json | python3 -c "$finished"
     : > "$run/done"
     of_stage=$run
     [ -d "$run/grpo" ] && of_stage=$run/grpo

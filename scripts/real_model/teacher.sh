@@ -6,12 +6,13 @@
 #     scripts/real_model/teacher.sh [TASK-SOURCE [SEED…]]      # story-model 0 by default; HAPO names another binary
 #     scripts/real_model/teacher.sh TASK-SOURCE search         # each arm's best setting, for all that follow
 #
-# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs, ARMS names some
-# of the arms; with HAPO_THREADS=1 two of these commands run beside each other. Everything lies in runs/teacher. What is
-# done is not done again.
+# TASK is of tasks.py, SOURCE `model` or `own`. COMPUTE=bf16 is the format of the teacher and of the runs, DEVICE=cuda:0
+# where they compute, ARMS names some of the arms; with HAPO_THREADS=1 two of these commands run beside each other.
+# Everything lies in runs/teacher. What is done is not done again.
 # `python3 scripts/real_model/records.py runs/teacher/TASK-SOURCE` makes records of it.
 set -euo pipefail
 hapo=${HAPO:-target/release/hapo}
+on=(--device "${DEVICE:-cpu}" --compute "${COMPUTE:-f32}")
 cell=${1:-story-model}
 shift || true
 task=${cell%-*} source=${cell#*-}
@@ -31,8 +32,7 @@ traces() { # the teacher's solutions of the training problems, or the program's 
     return
   fi
   [ -d "$teacher" ] || scripts/real_model/fetch.sh "$teacher" teacher
-  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 --compute "${COMPUTE:-f32}" \
-    > "$here/serve.log" 2>&1 &
+  "$hapo" serve --model "$teacher" --served-model-name coder --port 8461 "${on[@]}" > "$here/serve.log" 2>&1 &
   local server=$!
   trap 'kill $server' EXIT
   until curl -sf http://127.0.0.1:8461/v1/models > "$here/models.json"; do
@@ -59,15 +59,17 @@ recipe sft --steps 40 --method sft
 recipe trapo --steps 40 --method trapo
 recipe hapo --steps 40
 
+finished='import json, sys; json.load(sys.stdin)["finished"] or sys.exit("stopped: the same command continues")'
 train() { # arm folder setting keys…
   local arm=$1 run=$2 setting=(--set "optim.lr=$3")
   [ "$arm" = sft-grpo ] && # steps of SFT and the rate of GRPO, as 10-5e-4
     setting=(--set "stage.sft.steps=${3%%-*}" --set "stage.grpo.steps=$((40 - ${3%%-*}))" --set "stage.grpo.optim.lr=${3#*-}")
   shift 3
   [ ! -d "$run" ] || set -- "$@" --resume
-  [ -f "$run/done" ] || "$hapo" train "$here/$arm.toml" --run-dir "$run" --no-preflight --set "compute=${COMPUTE:-f32}" \
+  [ ! -f "$run/done" ] || return 0
+  "$hapo" train "$here/$arm.toml" --run-dir "$run" --no-preflight "${on[@]}" \
     --set sampling.max_new_tokens=96 --set data.max_prompt_tokens=128 \
-    --set "data.template_suffix=$ask" "${setting[@]}" "$@"
+    --set "data.template_suffix=$ask" "${setting[@]}" "$@" --json | python3 -c "$finished"
   : > "$run/done"
 }
 
@@ -76,7 +78,7 @@ score() { # name file of problems, options of the adapter…
   shift 2
   [ -s "$here/scores/$name.json" ] && return
   "$hapo" eval --model "$student" "$@" --data "$problems" --template chat --suffix "$ask" --grader "$grader" \
-    --temperature 0.6 --max-tokens 96 --k 1 --compute "${COMPUTE:-f32}" \
+    --temperature 0.6 --max-tokens 96 --k 1 "${on[@]}" \
     --quiet --out "$here/scores/$name.jsonl" --json > "$here/scores/$name.partial"
   mv "$here/scores/$name.partial" "$here/scores/$name.json"
 }
