@@ -182,6 +182,29 @@ preflight = 0
     );
 }
 
+#[test]
+fn a_new_recipe_asks_as_it_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    cache(&dir.path().join("home"));
+    let new = ["new", "--model", "org/tiny", "--data", "hf://datasets/org/data", "--lora"];
+    let asked = ["--suffix", "\nOne \"line\", no \\n.", "--method", "grpo", "-o", "my.toml"];
+    succeed(dir.path(), &[&new[..], &asked, &["--grader", "exact", "--steps", "1"]].concat());
+    let recipe = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    let line = r#"template_suffix = "\nOne \"line\", no \\n.""#;
+    assert!(recipe.contains("template = \"chat\"") && recipe.contains(line), "{recipe}");
+    let few = ["--set", "sampling.max_new_tokens=4", "--set", "sampling.prompts_per_step=1"];
+    let few = [&few[..], &["--set", "optim.mini_batch_prompts=1", "--no-preflight"]].concat();
+    let train = ["train", "my.toml", "--run-dir", "run", "--quiet"];
+    succeed(dir.path(), &[&train[..], &few].concat());
+    let rollouts = hapo_run::RunFolder(&dir.path().join("run")).rollouts_of(1);
+    let rollouts = hapo_run::read_rollouts(&rollouts).unwrap();
+    assert!(rollouts[0].rendered.contains("\nOne \"line\", no \\n."), "{rollouts:?}");
+    let other = ["--template", "chatml", "--force"];
+    let refused = offline(dir.path(), &[&new[..], &asked, &other].concat());
+    let said = text(&refused.stderr);
+    assert!(said.contains("error: template `chatml` takes no suffix"), "{said}");
+}
+
 /// A command's line about the template.
 fn template_line(said: &str) -> Vec<&str> {
     said.lines().filter(|it| it.starts_with("template:")).collect()

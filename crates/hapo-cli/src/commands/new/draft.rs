@@ -10,6 +10,7 @@ use hapo_train::plan::{Estimate, Workload, estimate};
 use hapo_train::recipe::EvalSection;
 use hapo_train::{Overrides, Recipe};
 use hapo_verify::Grader;
+use serde_json::json;
 
 use super::{Chosen, Found, GROUP_SIZE, longest, own_key};
 use crate::commands::data::not_read;
@@ -60,11 +61,11 @@ impl Found<'_> {
 
     fn draft(&self, chosen: &Chosen, methods: &[Method], optim: &str) -> String {
         let (mut toml, args, steps) = (Toml::default(), self.args, chosen.steps);
-        toml.maybe("name", args.name.as_deref().map(quoted));
+        toml.maybe("name", args.name.as_deref().map(|it| json!(it)));
         let mut each = "of each stage; ";
         if let [method] = methods {
             each = "";
-            toml.put("method", quoted(method.name), "one of `hapo list methods`");
+            toml.put("method", json!(method.name), "one of `hapo list methods`");
         }
         let mut epoch = chosen.steps_per_epoch.to_string();
         let solved = chosen.template.summary.with_teacher;
@@ -73,12 +74,12 @@ impl Found<'_> {
         }
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
         if let Some(rates) = self.rates.filter(|it| it.faster() == hapo_kernels::Compute::Bf16) {
-            toml.put("compute", quoted("bf16"), &rates.to_string());
+            toml.put("compute", json!("bf16"), &rates.to_string());
         }
         toml.head("model", "");
-        toml.maybe("path", Some(quoted(&args.model)));
+        toml.maybe("path", Some(json!(args.model)));
         if !args.lora {
-            toml.put("dtype", quoted("bf16"), "number format of checkpoints");
+            toml.put("dtype", json!("bf16"), "number format of checkpoints");
         }
         self.data(chosen, &mut toml);
         toml.head("sampling", "");
@@ -105,7 +106,7 @@ impl Found<'_> {
         }
         if let Some(path) = &args.reference {
             toml.head("reference", "");
-            toml.maybe("path", Some(quoted(path)));
+            toml.maybe("path", Some(json!(path)));
         }
         toml.head("optim", "");
         let imitates = !methods.iter().any(Method::samples);
@@ -121,7 +122,7 @@ impl Found<'_> {
         }
         if let Some(test) = &args.test {
             toml.head("eval", "");
-            toml.maybe("data", Some(quoted(&test.display().to_string())));
+            toml.maybe("data", Some(json!(test.display().to_string())));
             toml.maybe("every", Some((steps / 4).max(1)));
             let (all, most) = (chosen.template.test_problems, EvalSection::default().problems);
             if all > most as u64 {
@@ -140,21 +141,21 @@ impl Found<'_> {
         let args = self.args;
         let Chosen { template, prompt, .. } = chosen;
         toml.head("data", "");
-        toml.maybe("train", Some(quoted(&args.data.display().to_string())));
+        toml.maybe("train", Some(json!(args.data.display().to_string())));
         toml.maybe("columns", self.columns.as_ref());
         let drop = &args.columns.drop;
-        toml.maybe("drop", (!drop.is_empty()).then(|| serde_json::json!(drop)));
+        toml.maybe("drop", (!drop.is_empty()).then(|| json!(drop)));
         let rule = &self.rule;
         let counted = match rule.tried {
             0 => "assumed, as there is no solution to try".to_owned(),
             all => format!("{} of {all} solutions count", rule.correct),
         };
-        toml.put("grader", quoted(&rule.grader), &counted);
+        toml.put("grader", json!(rule.grader), &counted);
         let grader = hapo_verify::grader(&rule.grader);
         let is_read = args.extraction.is_some() || grader.is_ok_and(Grader::reads_answers);
-        toml.maybe("extraction", is_read.then(|| quoted(rule.extraction.name())));
-        toml.put("template", quoted(&template.name), template.why);
-        toml.maybe("template_suffix", template.suffix.map(|it| format!("\"{it}\"")));
+        toml.maybe("extraction", is_read.then(|| json!(rule.extraction.name())));
+        toml.put("template", json!(template.name), template.why);
+        toml.maybe("template_suffix", template.suffix.as_deref().map(|it| json!(it)));
         let longest = longest(template.summary.tokens_of_prompts);
         let hint = if self.method().needs().hints { ", without its hint" } else { "" };
         let test = match template.longest_test {
@@ -169,9 +170,9 @@ impl Found<'_> {
         let mut before: Option<&Method> = None;
         for method in &self.methods {
             toml.head("[stage]", "");
-            toml.maybe("name", Some(quoted(method.name)));
-            toml.maybe("method", Some(quoted(method.name)));
-            toml.maybe("model.path", before.map(|it| quoted(&format!("stage:{}", it.name))));
+            toml.maybe("name", Some(json!(method.name)));
+            toml.maybe("method", Some(json!(method.name)));
+            toml.maybe("model.path", before.map(|it| json!(format!("stage:{}", it.name))));
             let rate = match before {
                 _ if !method.samples() => self.rate.imitation,
                 Some(before) if !before.samples() => self.rate.after,
@@ -268,7 +269,7 @@ pub(super) fn pace(planned: &Estimate, chosen: &Chosen) -> f64 {
     step_seconds(planned, chosen) / planned.step_seconds().max(f64::MIN_POSITIVE)
 }
 
-/// A recipe that is written line by line.
+/// A recipe that is written line by line; texts are as in JSON.
 #[derive(Default)]
 struct Toml(String);
 
@@ -294,8 +295,4 @@ impl Toml {
         let line = if why.is_empty() { text.to_owned() } else { format!("{text:<30} # {why}") };
         self.0 += &(line + "\n");
     }
-}
-
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Prompt template [default: the one under which the model answers best]
     #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
+    /// Text after the problem in the user's turn, with --template chat [default: asks for a box, where answers are read there]
+    #[arg(long, value_name = "TEXT")]
+    suffix: Option<String>,
     /// Name of the run in tables and of its folder [default: that of the recipe's file]
     #[arg(long)]
     name: Option<String>,
@@ -134,7 +137,7 @@ struct Found<'a> {
 struct Template {
     name: String,
     /// The text at the end of the user's turn.
-    suffix: Option<&'static str>,
+    suffix: Option<String>,
     why: &'static str,
     summary: FileSummary,
     /// Tokens of the longest prompt of the file of --test.
@@ -158,7 +161,7 @@ struct Chosen {
 }
 
 /// The text at the end of the user's turn under a model's own template.
-const SUFFIX: &str = r"\nPlease reason step by step, and put your final answer within \\boxed{}.";
+const SUFFIX: &str = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
 /// For base models without a template of their own.
 const BASE_TEMPLATE: &str = "qwen-boxed";
 
@@ -181,8 +184,10 @@ impl<'a> Found<'a> {
         let known = (auto.name, None, "what `auto` takes for this model");
         let own = (CHAT.to_owned(), None, "the model's own");
         let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own, which asks for a box");
+        let said = args.suffix.as_deref();
         let mut candidates = match &args.template {
-            Some(name) if name != CHAT => vec![(name.clone(), None, "as asked for")],
+            Some(name) if name != CHAT => vec![(name.clone(), said, "as asked for")],
+            _ if said.is_some() => vec![(CHAT.to_owned(), said, "the model's own")],
             None if hapo_model::chat_files(&files, path)?.template.is_none() => {
                 vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
             }
@@ -201,13 +206,12 @@ impl<'a> Found<'a> {
         // An answer that counts without a box is asked for by the problem itself.
         candidates.retain(|(name, suffix, _)| {
             rule.seeks_boxes()
+                || said.is_some()
                 || suffix.is_none() && (name != BASE_TEMPLATE || args.template.is_some())
         });
         let mut templates = Vec::new();
         for (name, suffix, why) in candidates {
-            // As TOML reads it.
-            let text = suffix.map(|it| it.replace("\\n", "\n").replace("\\\\", "\\"));
-            let choice = TemplateChoice { suffix: text.as_deref(), ..TemplateChoice::named(&name) };
+            let choice = TemplateChoice { suffix, ..TemplateChoice::named(&name) };
             let template = hapo_sampler::choose_template(choice, &args.model, &files)?;
             let count = std::cell::Cell::new(0);
             let tokens = |text: &str| -> Result<usize> {
@@ -228,7 +232,7 @@ impl<'a> Found<'a> {
             let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
             templates.push(Template {
                 name,
-                suffix,
+                suffix: suffix.map(str::to_owned),
                 why,
                 summary,
                 longest_test,
