@@ -118,12 +118,12 @@ const METHODS: &[Method] = methods! {
     "sft2-5e-5" "2 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
     "sft2-1e-4" "2 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
     "sft2-2e-4" "2 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft5-5e-5" "5 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft5-1e-4" "5 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft5-2e-4" "5 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft10-5e-5" "10 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft10-1e-4" "10 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft10-2e-4" "10 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft5-5e-5" "5 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft5-1e-4" "5 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft5-2e-4" "5 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft10-5e-5" "10 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft10-1e-4" "10 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft10-2e-4" "10 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
 };
 
 /// Keys of the confidence gate, which others refuse.
@@ -235,9 +235,8 @@ impl Cell {
         ];
         sets.extend(method.sets.iter().map(|it| (*it).to_owned()));
         if method.group == Group::Tuned {
-            // The dose is the question: all of it is given, and GRPO starts from its end.
-            let whole = ["stage.sft.eval.patience=0", "stage.grpo.model.path=stage:sft@last"];
-            sets.extend(whole.map(str::to_owned));
+            // The dose is the question: GRPO starts from its end, and not from the best look.
+            sets.push("stage.grpo.model.path=stage:sft@last".to_owned());
         }
         if self.name == METHODS_TABLE {
             let of_recipe = SHORT.into_iter().filter(|set| has_stage(method.recipe, set));
@@ -379,6 +378,7 @@ mod tests {
         for arm in &*ARMS {
             let Some(text) = arm.recipe else { continue };
             let mut sets = arm.sets.clone();
+            sets.push("eval.suite=development".to_owned());
             if arm.base == Base::Pretrained {
                 sets.push("data.train=train.jsonl".to_owned());
             }

@@ -394,7 +394,11 @@ fn of_stage(stage: &Recipe, set: &[&String]) -> Vec<String> {
     let every = stage.steps.div_ceil(LOOKS);
     let patience = if imitates(stage) { PATIENCE } else { 0 };
     let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
-    let said = |key: &str| set.iter().any(|it| it.starts_with(&format!("{key}=")));
+    let said = |key: &str| {
+        let own = stage.stage().map(|it| format!("stage.{it}.{key}="));
+        let names = [Some(format!("{key}=")), own];
+        set.iter().any(|set| names.iter().flatten().any(|name| set.starts_with(name)))
+    };
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 
@@ -443,8 +447,8 @@ mod tests {
                 assert!(usual.contains(&looks) || is_long && looks == 16, "{}: {looks}", arm.name);
                 assert_eq!(stage.checkpoint.every, eval.every);
                 assert_eq!(stage.checkpoint.best, "eval/avg@k");
-                let is_dose = arm.search.is_empty();
-                let patience = if imitates(&stage) && !is_dose { 2 } else { 0 };
+                let is_whole = arm.sets.iter().any(|it| it == "stage.sft.eval.patience=0");
+                let patience = if imitates(&stage) && !is_whole { 2 } else { 0 };
                 assert_eq!(eval.patience, patience, "{}", arm.name);
             }
         }
