@@ -27,7 +27,9 @@ enum Group {
     Core,
     /// One cell.
     Others,
-    /// *When* the teacher enters, apart from *what* enters.
+    /// *When* the teacher enters.
+    When,
+    /// *What* enters.
     Controls,
     /// Other numbers of steps.
     Budgets,
@@ -71,8 +73,8 @@ const METHODS: &[Method] = methods! {
     "scaf-grpo" "Scaf-GRPO" Core "scaf-grpo" [];
     "relift" "ReLIFT" Core "relift" [];
     "ampo" "AMPO" Core "ampo" [];
-    "always-early" "always, first 17 steps" Controls "hapo-method" ["hapo.success_limit=7", "hapo.turn_off_epoch=0.85", "hapo.steepness=1000000"];
-    "yoked" "as often as HAPO, random groups" Controls "hapo-method" ["hapo.gate=yoked", "hapo.record={HAPO}"];
+    "always-early" "always, first 17 steps" When "hapo-method" ["hapo.success_limit=7", "hapo.turn_off_epoch=0.85", "hapo.steepness=1000000"];
+    "yoked" "as often as HAPO, random groups" When "hapo-method" ["hapo.gate=yoked", "hapo.record={HAPO}"];
     "no-signal" "groups of equal rewards" Controls "hapo-method" ["hapo.gate=no-signal"];
     "prefix" "HAPO's gate, prefix" Controls "hapo-method" ["hapo.injection=prefix"];
     "hint" "HAPO's gate, hint" Controls "hapo-method" ["hapo.injection=hint", "data.max_prompt_tokens=160"];
@@ -166,7 +168,8 @@ const CELLS: &[Cell] = cells! {
     "0-exact" "0 %, exact traces" Base::Rung(0), Exact, 20, Core &[];
     "0-repeated" "0 %, a style that imitation does not learn" Base::Rung(0), Repeated, 20, Core &[];
     "0.1-exact" "0.1 %, exact traces" Base::Rung(1), Exact, 5, Core &[];
-    "controls" "0 %, exact traces: when apart from what" Base::Rung(0), Exact, 5, Controls &["trapo", "hapo-method"];
+    "controls" "0 %, exact traces: what enters" Base::Rung(0), Exact, 5, Controls &["trapo", "hapo-method"];
+    "when" "0 %, exact traces: when the teacher enters" Base::Rung(0), Exact, 20, When &["trapo", "hapo-method"];
     "flawed" "0 %, a wrong step in 30 % of the traces" Base::Rung(0), Flawed, 5, Core &["sft-grpo", "trapo", "hapo-method", "ampo"];
     "0.1-repeated" "0.1 %, a style that imitation does not learn" Base::Rung(1), Repeated, 5, Core &[];
     "5-exact" "5 %, exact traces" Base::Rung(2), Exact, 5, Core &[];
@@ -253,7 +256,7 @@ impl Cell {
             },
             search: match method.group {
                 // A control is HAPO with one thing changed: it has HAPO's rate.
-                Group::Controls => "hapo-method",
+                Group::When | Group::Controls => "hapo-method",
                 Group::Tuned => "",
                 _ => method.name,
             }
@@ -403,7 +406,8 @@ mod tests {
         let rows = |name: &str| SECTIONS.iter().find(|it| it.name == name).unwrap();
         assert_eq!((rows("0-exact").rows.len(), rows("0-exact").seeds), (12, 20));
         assert_eq!((rows("5-repeated").rows.len(), rows("5-repeated").seeds), (12, 5));
-        assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (8, 4));
+        assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (6, 4));
+        assert_eq!((rows("when").rows.len(), rows("when").seeds), (4, 20));
         assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (28, 12));
         // Four numbers of steps, three rates.
         assert_eq!((rows("0-repeated-tuned").rows.len(), rows("0-repeated-tuned").seeds), (16, 3));

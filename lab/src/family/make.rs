@@ -261,7 +261,7 @@ mod tests {
         assert_eq!((core.bases, core.searches, core.runs), (2, 36, 440));
         let mut plan = plan_of(&[]);
         let all = cost(&plan).unwrap();
-        assert!(all.hours > core.hours + 1.0 && plan.sections.len() == 10, "{all:?}");
+        assert!(all.hours > core.hours + 1.0 && plan.sections.len() == 11, "{all:?}");
         let dropped = drop_to(&mut plan, core.hours + 0.5).unwrap();
         assert_eq!(dropped[..2], ["budgets", "others"]);
         assert!(cost(&plan).unwrap().hours <= core.hours + 0.5);

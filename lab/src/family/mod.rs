@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// Seeds of each row, in place of the tables' own numbers
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: Option<u64>,
-    /// Only these tables: 0-exact, 0-repeated, 0.1-exact, controls, flawed, 0.1-repeated, 5-exact, 5-repeated, others,
-    /// budgets; 0-repeated-tuned, 0.1-repeated-tuned, pilot and methods only where they are named
+    /// Only these tables: 0-exact, 0-repeated, 0.1-exact, controls, when, flawed, 0.1-repeated, 5-exact, 5-repeated,
+    /// others, budgets; 0-repeated-tuned, 0.1-repeated-tuned, pilot and methods only where they are named
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only these arms of the tables, such as 0-exact-trapo

@@ -36,7 +36,7 @@ fn names_that_no_table_has_are_refused_with_those_there_are() {
     assert_eq!(
         refuse(&["family", "--only", "table1"]),
         "error: expected a table of the family, got `table1`\n\
-         hint: tables are 0-exact, 0-repeated, 0.1-exact, controls, flawed, 0.1-repeated, 5-exact, 5-repeated, others, budgets, 0-repeated-tuned, 0.1-repeated-tuned, pilot, methods\n"
+         hint: tables are 0-exact, 0-repeated, 0.1-exact, controls, when, flawed, 0.1-repeated, 5-exact, 5-repeated, others, budgets, 0-repeated-tuned, 0.1-repeated-tuned, pilot, methods\n"
     );
     assert!(refuse(&["family", "--model", "x"]).contains("expected --model and --data together"));
     assert!(refuse(&["family", "--rate", "grpo=fast"]).contains("METHOD=VALUE"));

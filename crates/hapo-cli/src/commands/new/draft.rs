@@ -23,9 +23,8 @@ impl Found<'_> {
     pub(super) fn settle(&self, chosen: &Chosen) -> Result<(String, Estimate)> {
         let mut last = None;
         for optim in ["", LAYERS] {
-            let stages = self.methods.iter();
-            let stages = stages.map(|it| Ok(self.planned(chosen, it, optim)?.1));
-            let mut stages: Vec<Estimate> = stages.collect::<Result<_>>()?;
+            let plan = |it: &Method| Ok(self.planned(chosen, it, optim)?.1);
+            let mut stages: Vec<Estimate> = self.methods.iter().map(plan).collect::<Result<_>>()?;
             // Other programs want some of the memory too.
             let most = self.device.memory_bytes / 10 * 7;
             let fits = stages.iter().all(|it| it.total_bytes <= most);
