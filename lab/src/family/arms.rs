@@ -114,18 +114,19 @@ const METHODS: &[Method] = methods! {
     "sft-grpo-4" "SFT, then GRPO, 4 times" Budgets "sft-grpo" ["stage.sft.steps=160", "stage.grpo.steps=240"];
     "trapo-4" "TRAPO, 4 times" Budgets "trapo" ["steps=240"];
     "hapo-4" "HAPO, 4 times" Budgets "hapo-method" ["steps=240", "hapo.turn_off_epoch=6"];
-    "sft1-5e-5" "1 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft1-1e-4" "1 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft1-2e-4" "1 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft2-5e-5" "2 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft2-1e-4" "2 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft2-2e-4" "2 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft5-5e-5" "5 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft5-1e-4" "5 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft5-2e-4" "5 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft10-5e-5" "10 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
-    "sft10-1e-4" "10 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
-    "sft10-2e-4" "10 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    // Where a stage of SFT has more than two looks, it could stop before its end.
+    "sft1-5e-5" "1 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.sft.optim.lr=5e-5"];
+    "sft1-1e-4" "1 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.sft.optim.lr=1e-4"];
+    "sft1-2e-4" "1 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.sft.optim.lr=2e-4"];
+    "sft2-5e-5" "2 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.sft.optim.lr=5e-5"];
+    "sft2-1e-4" "2 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.sft.optim.lr=1e-4"];
+    "sft2-2e-4" "2 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.sft.optim.lr=2e-4"];
+    "sft5-5e-5" "5 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.sft.optim.lr=5e-5"];
+    "sft5-1e-4" "5 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.sft.optim.lr=1e-4"];
+    "sft5-2e-4" "5 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.sft.eval.patience=0", "stage.sft.optim.lr=2e-4"];
+    "sft10-5e-5" "10 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.sft.optim.lr=5e-5"];
+    "sft10-1e-4" "10 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.sft.optim.lr=1e-4"];
+    "sft10-2e-4" "10 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.sft.eval.patience=0", "stage.sft.optim.lr=2e-4"];
 };
 
 /// Keys of the confidence gate, which others refuse.
@@ -239,7 +240,8 @@ impl Cell {
         sets.extend(method.sets.iter().map(|it| (*it).to_owned()));
         if method.group == Group::Tuned {
             // The dose is the question: GRPO starts from its end, and not from the best look.
-            sets.push("stage.grpo.model.path=stage:sft@last".to_owned());
+            let grpo = ["steps=60", "optim.lr=1e-4", "model.path=stage:sft@last"];
+            sets.extend(grpo.map(|it| format!("stage.grpo.{it}")));
         }
         if self.name == METHODS_TABLE {
             let of_recipe = SHORT.into_iter().filter(|set| has_stage(method.recipe, set));

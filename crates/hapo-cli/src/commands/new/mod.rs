@@ -181,18 +181,6 @@ impl<'a> Found<'a> {
         let files = hapo_model::folder::read_tokenizer_files(path)?;
         let tokenizer = Tokenizer::of_files(path, &files)?;
         let auto = hapo_train::template_of(TemplateChoice::named(AUTO), &folder)?;
-        let known = (auto.name, None, "what `auto` takes for this model");
-        let own = (CHAT.to_owned(), None, "the model's own");
-        let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own, which asks for a box");
-        let said = args.suffix.as_deref();
-        let mut candidates = match &args.template {
-            Some(name) if name != CHAT => vec![(name.clone(), said, "as asked for")],
-            _ if said.is_some() => vec![(CHAT.to_owned(), said, "the model's own")],
-            None if hapo_model::chat_files(&files, path)?.template.is_none() => {
-                vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
-            }
-            _ => vec![asking, own],
-        };
         let (file, reading) = (hub::data_file(&args.data)?, args.columns.reading()?);
         let test = args.test.as_deref().map(hub::data_file).transpose()?;
         let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
@@ -203,12 +191,21 @@ impl<'a> Found<'a> {
         let lengths =
             dataset.examples.iter().map(|it| Ok(tokenizer.encode(&it.answer)?.len() as u32));
         let longest_answer = lengths.collect::<Result<Vec<u32>>>()?.into_iter().max().unwrap_or(0);
+        let said = args.suffix.as_deref();
+        let known = (auto.name, None, "what `auto` takes for this model");
+        let own = (CHAT.to_owned(), said, "the model's own");
+        let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own, which asks for a box");
         // An answer that counts without a box is asked for by the problem itself.
-        candidates.retain(|(name, suffix, _)| {
-            rule.seeks_boxes()
-                || said.is_some()
-                || suffix.is_none() && (name != BASE_TEMPLATE || args.template.is_some())
-        });
+        let candidates = match &args.template {
+            Some(name) if name != CHAT => vec![(name.clone(), said, "as asked for")],
+            _ if said.is_some() => vec![own],
+            None if hapo_model::chat_files(&files, path)?.template.is_none() => {
+                let base = (BASE_TEMPLATE.to_owned(), None, "the model has none of its own");
+                std::iter::once(known).chain(rule.seeks_boxes().then_some(base)).collect()
+            }
+            _ if rule.seeks_boxes() => vec![asking, own],
+            _ => vec![own],
+        };
         let mut templates = Vec::new();
         for (name, suffix, why) in candidates {
             let choice = TemplateChoice { suffix, ..TemplateChoice::named(&name) };
