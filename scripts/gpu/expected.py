@@ -116,7 +116,7 @@ def update(s: Shape) -> float:
     return (adamw + norms) / MEMORY
 
 
-LAUNCHES = 12
+LAUNCHES = 9
 # Warp instructions of the decoding kernel for a position, a key/value head and up to 16 query heads, in the code for
 # sm_90: 435 in the loop over 64 keys in the warp that adds exponentials up, about 300 in the seven others.
 DECODE_INSTRUCTIONS = 41

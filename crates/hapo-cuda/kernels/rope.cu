@@ -31,10 +31,11 @@ extern "C" __global__ void rope_bf16(u32 pairs, u32 heads, u32 half, float direc
     turn_pairs(pairs, heads, half, direction, angles, positions, x);
 }
 
-// Queries [rows, heads, 2 * half] and keys [rows, kv_heads, 2 * half], turned, and values, to bf16.
+// Queries [rows, heads, 2 * half] and keys [rows, kv_heads, 2 * half], turned, and values, to bf16; rows are so many
+// numbers apart.
 extern "C" __global__ void store_heads(u32 pairs, u32 heads, u32 kv_heads, u32 half, const float* angles,
-                                       const u32* positions, const float* q, const float* k, const float* v,
-                                       u16* q_to, u16* k_to, u16* v_to) {
+                                       const u32* positions, const float* q, u32 q_stride, const float* k,
+                                       u32 k_stride, const float* v, u32 v_stride, u16* q_to, u16* k_to, u16* v_to) {
     u32 all = heads + 2 * kv_heads;
     FOR_EACH_32(i, pairs) {
         u32 head = i / half, d = i - head * half;
@@ -42,15 +43,19 @@ extern "C" __global__ void store_heads(u32 pairs, u32 heads, u32 kv_heads, u32 h
         head -= row * all;
         const float* turn = angles + (usize)positions[row] * 2 * half;
         if (head < heads) {
-            usize at = ((usize)row * heads + head) * 2 * half;
-            turn_pair(turn, 1.0f, half, d, q + at, q_to + at);
-        } else if (head < heads + kv_heads) {
-            usize at = ((usize)row * kv_heads + head - heads) * 2 * half;
-            turn_pair(turn, 1.0f, half, d, k + at, k_to + at);
+            u32 at = head * 2 * half;
+            turn_pair(turn, 1.0f, half, d, q + (usize)row * q_stride + at, q_to + (usize)row * heads * 2 * half + at);
+            continue;
+        }
+        bool is_key = head < heads + kv_heads;
+        u32 at = (head - heads - (is_key ? 0 : kv_heads)) * 2 * half;
+        usize to = (usize)row * kv_heads * 2 * half + at;
+        if (is_key) {
+            turn_pair(turn, 1.0f, half, d, k + (usize)row * k_stride + at, k_to + to);
         } else {
-            usize at = ((usize)row * kv_heads + head - heads - kv_heads) * 2 * half;
-            store(v_to[at + d], v[at + d]);
-            store(v_to[at + half + d], v[at + half + d]);
+            const float* from = v + (usize)row * v_stride + at;
+            store(v_to[to + d], from[d]);
+            store(v_to[to + half + d], from[half + d]);
         }
     }
 }

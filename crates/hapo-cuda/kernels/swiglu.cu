@@ -1,5 +1,5 @@
 // silu(gate) * up, and its gradient in place: of a row four neighbours at a time, of which there are `fours`, then the
-// others. There may be room behind the rows of the product: they are `stride` apart. Grid: columns, rows.
+// others. Rows of gate and up are `stride` apart, those of the product `to_stride`. Grid: columns, rows.
 
 struct SwigluGrad {
     float gate, up, h;
@@ -15,10 +15,11 @@ __device__ inline SwigluGrad swiglu_grad_of(float gate, float up, float dh) {
 #define FOR_EACH_ROW(row, rows) for (usize row = blockIdx.y; row < (rows); row += gridDim.y)
 
 template <typename T>
-__device__ inline void forward(usize rows, usize width, usize stride, usize fours, const T* gate, const T* up, T* h) {
+__device__ inline void forward(usize rows, usize width, usize stride, usize to_stride, usize fours, const T* gate,
+                               const T* up, T* h) {
     FOR_EACH_ROW(row, rows) {
-        const T *g_row = gate + row * width, *u_row = up + row * width;
-        T* h_row = h + row * stride;
+        const T *g_row = gate + row * stride, *u_row = up + row * stride;
+        T* h_row = h + row * to_stride;
         FOR_EACH(i, fours) {
             Four<T> g = ((const Four<T>*)g_row)[i], u = ((const Four<T>*)u_row)[i], y;
 #pragma unroll
@@ -34,9 +35,10 @@ __device__ inline void forward(usize rows, usize width, usize stride, usize four
 
 // gate and up become their gradients, dh becomes h again.
 template <typename T>
-__device__ inline void backward(usize rows, usize width, usize stride, usize fours, T* gate, T* up, T* dh) {
+__device__ inline void backward(usize rows, usize width, usize stride, usize to_stride, usize fours, T* gate, T* up,
+                                T* dh) {
     FOR_EACH_ROW(row, rows) {
-        T *g_row = gate + row * width, *u_row = up + row * width, *h_row = dh + row * stride;
+        T *g_row = gate + row * stride, *u_row = up + row * stride, *h_row = dh + row * to_stride;
         FOR_EACH(i, fours) {
             Four<T> g = ((Four<T>*)g_row)[i], u = ((Four<T>*)u_row)[i], d = ((Four<T>*)h_row)[i];
 #pragma unroll
@@ -61,13 +63,13 @@ __device__ inline void backward(usize rows, usize width, usize stride, usize fou
 }
 
 #define SWIGLU(SUFFIX, T)                                                                                             \
-    extern "C" __global__ void swiglu##SUFFIX(usize rows, usize width, usize stride, usize fours, const T* gate,      \
-                                              const T* up, T* h) {                                                    \
-        forward(rows, width, stride, fours, gate, up, h);                                                             \
+    extern "C" __global__ void swiglu##SUFFIX(usize rows, usize width, usize stride, usize to_stride, usize fours,    \
+                                              const T* gate, const T* up, T* h) {                                     \
+        forward(rows, width, stride, to_stride, fours, gate, up, h);                                                  \
     }                                                                                                                 \
-    extern "C" __global__ void swiglu_grad##SUFFIX(usize rows, usize width, usize stride, usize fours, T* gate,       \
-                                                   T* up, T* dh) {                                                    \
-        backward(rows, width, stride, fours, gate, up, dh);                                                           \
+    extern "C" __global__ void swiglu_grad##SUFFIX(usize rows, usize width, usize stride, usize to_stride,            \
+                                                   usize fours, T* gate, T* up, T* dh) {                              \
+        backward(rows, width, stride, to_stride, fours, gate, up, dh);                                                \
     }
 
 SWIGLU(, float)

@@ -4,6 +4,7 @@
 //! after it are skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
 //! computed from them once and stay next to them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -62,7 +63,7 @@ struct Rounded<L: Launcher> {
 
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
-    /// Shared by a matrix and the B of the pair below it.
+    /// Shared by what lies beside each other.
     memory: Arc<L::Memory>,
     start: usize,
     pub(crate) len: usize,
@@ -79,7 +80,8 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 
     fn bytes(&self) -> usize {
-        self.extent(self.len) * self.format.bytes()
+        let len = if self.spaced_rows().is_some() { self.extent(self.len) } else { self.len };
+        len * self.format.bytes()
     }
 }
 
@@ -96,9 +98,19 @@ impl<L: Launcher> CudaBuf<L> {
         stride: usize,
         format: NumberFormat,
     ) -> Self {
+        Self::part(&Arc::new(memory), 0, [rows, width, stride], format)
+    }
+
+    /// Rows of numbers from one of a memory on.
+    pub(crate) fn part(
+        memory: &Arc<L::Memory>,
+        first: usize,
+        [rows, width, stride]: [usize; 3],
+        format: NumberFormat,
+    ) -> Self {
         Self {
-            memory: Arc::new(memory),
-            start: 0,
+            memory: Arc::clone(memory),
+            start: first * format.bytes(),
             len: rows * width,
             format,
             rows: (stride > width).then_some([width, stride]),
@@ -106,16 +118,22 @@ impl<L: Launcher> CudaBuf<L> {
         }
     }
 
-    /// The numbers from `first` on, in the same memory.
-    pub(crate) fn below(&self, first: usize, len: usize) -> Self {
-        assert!(first + len <= self.len && self.rows.is_none(), "numbers of the buffer");
-        let (memory, format) = (Arc::clone(&self.memory), self.format);
-        let (start, state) = (self.start + first * format.bytes(), AtomicU64::new(new_state()));
-        Self { memory, start, len, format, rows: None, state }
+    /// Their address, and the numbers from one row of `width` to the next.
+    pub(crate) fn rows_at(&self, width: usize) -> (u64, usize) {
+        (self.address(), self.stride(width))
+    }
+
+    pub(crate) fn is_beside_others(&self) -> bool {
+        Arc::strong_count(&self.memory) > 1
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.memory.address() + self.start as u64
+    }
+
+    /// Width and stride of rows between which there is room.
+    fn spaced_rows(&self) -> Option<[usize; 2]> {
+        self.rows.filter(|[width, _]| self.len > *width)
     }
 
     /// Numbers in memory that `n` numbers take, with the room behind their rows.
@@ -165,7 +183,7 @@ pub(crate) type Done = Result<()>;
 
 /// Address of the first element of a span whose elements lie side by side.
 pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
-    assert!(span.buf.rows.is_none(), "numbers side by side");
+    assert!(span.buf.spaced_rows().is_none(), "numbers side by side");
     at_row(span)
 }
 
@@ -176,7 +194,7 @@ pub(crate) fn at_row<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
 
 /// Address of the first element of a span to write, whose elements lie side by side.
 pub(crate) fn to<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
-    assert!(span.buf.rows.is_none(), "numbers side by side");
+    assert!(span.buf.spaced_rows().is_none(), "numbers side by side");
     to_row(span)
 }
 
@@ -188,8 +206,10 @@ pub(crate) fn to_row<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
 
 /// Bytes of two spans of one format whose rows lie alike, with the room behind them.
 pub(crate) fn bytes_of<L: Launcher>(from: Span<CudaBuf<L>>, to: &SpanMut<CudaBuf<L>>) -> usize {
-    assert!(from.buf.rows == to.buf.rows, "rows that lie alike");
-    from.buf.extent(from.len) * shared_format([from.buf, &*to.buf]).bytes()
+    assert!(from.buf.spaced_rows() == to.buf.spaced_rows(), "rows that lie alike");
+    let is_spaced = from.buf.spaced_rows().is_some();
+    let len = if is_spaced { from.buf.extent(from.len) } else { from.len };
+    len * shared_format([from.buf, &*to.buf]).bytes()
 }
 
 /// Of a kernel for f32 and one for bf16, that for a format.
@@ -293,27 +313,80 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
-    /// Runs a kernel over `n` elements of ranges in the rows of the last, four at a time if all rows are aligned.
-    pub(crate) fn over_fours<const N: usize>(
+    /// Runs a kernel over `n` elements of two buffers whose rows lie alike and of a third, four at a time if all rows are
+    /// aligned.
+    pub(crate) fn over_fours(
         &self,
         kernel: &'static str,
-        last: &CudaBuf<L>,
+        of: [(&CudaBuf<L>, u64); 3],
         n: usize,
-        ranges: [u64; N],
     ) -> Done {
         if n == 0 {
             return Ok(());
         }
         // Without room behind them all elements are one row.
-        let [width, stride] = last.rows.unwrap_or([n, n]);
-        let (rows, four) = (n / width, 4 * last.format.bytes() as u64);
-        let is_aligned = ranges.iter().all(|it| it.is_multiple_of(four))
-            && (rows == 1 || width.is_multiple_of(4) && stride.is_multiple_of(4));
+        let width = of.iter().find_map(|it| it.0.spaced_rows()).map_or(n, |it| it[0]);
+        let [stride, second, last] = of.map(|it| it.0.stride(width));
+        assert_eq!(stride, second, "rows that lie alike");
+        let (rows, four) = (n / width, 4 * of[0].0.format.bytes() as u64);
+        let is_aligned = of.iter().all(|it| it.1.is_multiple_of(four))
+            && (rows == 1 || [width, stride, last].iter().all(|it| it.is_multiple_of(4)));
         let fours = if is_aligned { width / 4 } else { 0 };
-        let args = [rows, width, stride, fours].map(|it| it as u64);
+        let args = [rows, width, stride, last, fours].map(|it| it as u64);
         let [x, ..] = plan::elements(fours.max(width - 4 * fours));
         let grid = [x, rows.min(plan::MOST_IN_Y) as u32, 1];
-        self.launch(kernel, grid, 0, &[&args, &ranges[..]].concat())
+        self.launch(kernel, grid, 0, &[&args[..], &of.map(|it| it.1)].concat())
+    }
+
+    /// Zeros that several buffers share.
+    pub(crate) fn memory(&self, len: usize, format: NumberFormat) -> Result<Arc<L::Memory>> {
+        let bytes = len.checked_mul(format.bytes());
+        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
+        Ok(Arc::new(self.inner.launcher.alloc(bytes)?))
+    }
+
+    /// Copies some elements of rows of `width`, from and to an address with the numbers between two rows.
+    pub(crate) fn copy_rows(
+        &self,
+        format: NumberFormat,
+        elements: Range<usize>,
+        width: usize,
+        [from, to]: [(u64, usize); 2],
+    ) -> Done {
+        let kernel = of_format(format, ["copy_rows", "copy_rows_bf16"]);
+        let args = [elements.start, width, from.1, to.1].map(|it| it as u64);
+        self.over(kernel, elements.len(), &[&args[..], &[from.0, to.0]].concat())
+    }
+
+    /// Host to device: the numbers from one on, between whose rows there may be room.
+    pub(crate) fn put(&self, bytes: &[u8], first: usize, to: &CudaBuf<L>) -> Done {
+        to.state.store(new_state(), Ordering::Relaxed);
+        let (launcher, number) = (&self.inner.launcher, to.format.bytes());
+        let (address, offset) = (to.address(), (first * number) as u64);
+        let Some([width, stride]) = to.spaced_rows() else {
+            return launcher.upload(bytes, address + offset);
+        };
+        self.with_scratch(bytes.len(), |scratch| {
+            launcher.upload(bytes, scratch)?;
+            let from = (scratch.wrapping_sub(offset), width);
+            let elements = first..first + bytes.len() / number;
+            self.copy_rows(to.format, elements, width, [from, (address, stride)])
+        })
+    }
+
+    /// Device to host: the same.
+    pub(crate) fn get(&self, from: &CudaBuf<L>, first: usize, bytes: &mut [u8]) -> Done {
+        let (launcher, number) = (&self.inner.launcher, from.format.bytes());
+        let (address, offset) = (from.address(), (first * number) as u64);
+        let Some([width, stride]) = from.spaced_rows() else {
+            return launcher.download(address + offset, bytes);
+        };
+        self.with_scratch(bytes.len(), |scratch| {
+            let to = (scratch.wrapping_sub(offset), width);
+            let elements = first..first + bytes.len() / number;
+            self.copy_rows(from.format, elements, width, [(address, stride), to])?;
+            launcher.download(scratch, bytes)
+        })
     }
 
     pub(crate) fn launch(

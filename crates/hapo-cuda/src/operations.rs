@@ -7,7 +7,7 @@ use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
     BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
     EmbeddingLayout, HeadGrad, HeadStats, Heads, MatShape, MomentsMut, NumberFormat, Numbers,
-    Output, Paired, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
+    Output, Pair, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -70,10 +70,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn upload(&self, src: &[f32], dst: Write<L>) {
         assert_eq!(src.len(), dst.len, "equal lengths");
         self.run(|| match dst.buf.format {
-            NumberFormat::F32 => self.inner.launcher.upload(bytemuck::cast_slice(src), to(&dst)),
+            NumberFormat::F32 => self.put(bytemuck::cast_slice(src), dst.offset, dst.buf),
             NumberFormat::Bf16 => {
                 let halves: Vec<bf16> = src.iter().copied().map(bf16::from_f32).collect();
-                self.inner.launcher.upload(bytemuck::cast_slice(&halves), to(&dst))
+                self.put(bytemuck::cast_slice(&halves), dst.offset, dst.buf)
             }
         });
     }
@@ -81,12 +81,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn download(&self, src: Read<L>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
         self.run(|| match src.buf.format {
-            NumberFormat::F32 => {
-                self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(dst))
-            }
+            NumberFormat::F32 => self.get(src.buf, src.offset, bytemuck::cast_slice_mut(dst)),
             NumberFormat::Bf16 => {
                 let mut halves = vec![bf16::ZERO; dst.len()];
-                self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(&mut halves))?;
+                self.get(src.buf, src.offset, bytemuck::cast_slice_mut(&mut halves))?;
                 dst.iter_mut().zip(halves).for_each(|(to, half)| *to = half.to_f32());
                 Ok(())
             }
@@ -123,45 +121,48 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| begun);
     }
 
-    fn product<const N: usize>(
+    fn alloc_beside(
         &self,
-        shape: MatShape,
-        x: Read<L>,
-        to: [Output<'_, CudaBuf<L>, CudaWeight<L>>; N],
-    ) {
-        for Output { weight, onto, y } in to {
-            let (w, out) = (weight.for_product(shape), Self::out(shape, &y));
-            let product = Self::forward(shape, x, w, &onto, out);
-            self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));
-        }
+        rows: usize,
+        widths: &[usize],
+        format: NumberFormat,
+    ) -> Result<Vec<CudaBuf<L>>> {
+        let stride: usize = widths.iter().sum();
+        let (memory, mut first) = (self.memory(rows * stride, format)?, 0);
+        let part = |&width: &usize| {
+            let part = CudaBuf::part(&memory, first, [rows, width, stride], format);
+            first += width;
+            part
+        };
+        Ok(widths.iter().map(part).collect())
     }
 
-    // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
-    // both, and rounds once.
-    fn product_with_pairs<const N: usize>(
+    // Behind a row of x lies the s·(x·A) of every pair, and behind the rows of W its B: one product of a longer inner
+    // dimension adds up both, and rounds once.
+    fn product(
         &self,
-        shape: MatShape,
         x: Read<L>,
-        _: &mut [CudaBuf<L>; 2],
-        to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
+        _: Option<&mut CudaBuf<L>>,
+        to: Vec<Output<'_, CudaBuf<L>, CudaWeight<L>>>,
     ) {
-        let (inputs, low_shape) = (shape.inputs, to[0].low_shape(shape));
-        let (stride, rank) = (x.buf.stride(inputs), low_shape.outputs);
-        assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
-        let behind =
-            |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
-        for (index, Paired { a, scale, .. }) in to.iter().enumerate() {
-            let out = (plain(behind(index), stride), x.buf.format);
-            let onto = Accumulate::Multiplied(*scale);
-            let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
-            self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
+        let inputs = to[0].shape.inputs;
+        let (stride, mut k, mut lows) = (x.buf.stride(inputs), inputs, Vec::new());
+        for Output { shape, weight, pair, .. } in &to {
+            let Some(Pair { a, b, rank, scale }) = *pair else { continue };
+            let at = at_row(x) + (k * x.buf.format.bytes()) as u64;
+            let (out, onto) = ((plain(at, stride), x.buf.format), Accumulate::Multiplied(scale));
+            let shape = MatShape { outputs: rank, ..*shape };
+            lows.push((a, Self::forward(shape, x, a, &onto, out)));
+            assert!(b.lies_behind(weight, k), "a pair for each of the products");
+            k += rank;
         }
-        for (index, Paired { output: Output { weight, onto, y }, b, .. }) in to.iter().enumerate() {
-            let (w, k) = weight.with_pair(b, index);
-            assert_eq!(k, inputs + N * rank, "a pair for each of the products");
-            let product = Product { k, ..Self::forward(shape, x, w, onto, Self::out(shape, y)) };
-            self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));
-        }
+        assert!(k <= stride, "room for x·A behind the rows of x");
+        self.products(lows, x);
+        let product = |it: &Output<'_, CudaBuf<L>, _>| {
+            let out = Self::out(it.shape, &it.y);
+            Product { k, ..Self::forward(it.shape, x, it.weight, &it.onto, out) }
+        };
+        self.products(to.iter().map(|it| (it.weight, product(it))), x);
     }
 
     fn product_input_grad(
@@ -174,15 +175,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
     ) {
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
         assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
-        let address = w.for_product(MatShape { rows, inputs, outputs });
-        self.run(|| {
-            // By columns: dxᵀ = w · dyᵀ.
-            let left = Matrix { address, stride: outputs, transposed: true };
-            let out = (plain(to_row(&dx), dx.buf.stride(inputs)), dx.buf.format);
-            let product =
-                by_columns([inputs, rows, outputs], left, plain(at(dy), outputs), &onto, out);
-            self.product(product, Factor::Numbers(w.all()), Factor::Again(dy))
-        });
+        // By columns: dxᵀ = wᵀ · dyᵀ.
+        let left = w.for_product(MatShape { rows, inputs, outputs });
+        let right = plain(at_row(dy), dy.buf.stride(outputs));
+        let out = (plain(to_row(&dx), dx.buf.stride(inputs)), dx.buf.format);
+        let product = by_columns([inputs, rows, outputs], left, right, &onto, out);
+        self.run(|| self.product(product, Factor::Numbers(w.all()), Factor::Again(dy)));
     }
 
     fn product_weight_grad(
@@ -196,16 +194,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
-        assert_eq!(dw.len, inputs * outputs, "dw is [inputs, outputs]");
-        self.run(|| {
-            // By columns: dwᵀ = dyᵀ · x.
-            let (address, stride) = (at_row(x), x.buf.stride(inputs));
-            let right = Matrix { address, stride, transposed: true };
-            let out = (plain(to(&dw), outputs), dw.buf.format);
-            let product =
-                by_columns([outputs, inputs, rows], plain(at(dy), outputs), right, &onto, out);
-            self.product(product, Factor::Again(dy), Factor::Numbers(x))
-        });
+        assert_eq!(dw.len, inputs * outputs, "dw is [outputs, inputs]");
+        // By columns: dwᵀ = xᵀ · dy.
+        let left = plain(at_row(x), x.buf.stride(inputs));
+        let right = plain(at_row(dy), dy.buf.stride(outputs));
+        let right = Matrix { transposed: true, ..right };
+        let out = (plain(to(&dw), inputs), dw.buf.format);
+        let product = by_columns([inputs, outputs, rows], left, right, &onto, out);
+        self.run(|| self.product(product, Factor::Numbers(x), Factor::Again(dy)));
     }
 
     fn add_column_sums(&self, width: usize, dy: Read<L>, out: Write<L>) {
@@ -437,7 +433,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
         let format = shared_format([gate.buf, up.buf, &*h.buf]);
         let kernel = of_format(format, ["swiglu", "swiglu_bf16"]);
-        self.run(|| self.over_fours(kernel, h.buf, h.len, [at(gate), at(up), to_row(&h)]));
+        let to = (&*h.buf, to_row(&h));
+        let of = [(gate.buf, at_row(gate)), (up.buf, at_row(up)), to];
+        self.run(|| self.over_fours(kernel, of, h.len));
     }
 
     fn gated_grad(&self, f: Activation, gate: Write<L>, up: Write<L>, dh: Write<L>) {
@@ -445,7 +443,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
         let format = shared_format([&*gate.buf, &*up.buf, &*dh.buf]);
         let kernel = of_format(format, ["swiglu_grad", "swiglu_grad_bf16"]);
-        self.run(|| self.over_fours(kernel, dh.buf, dh.len, [to(&gate), to(&up), to_row(&dh)]));
+        let of = [&gate, &up, &dh].map(|it| (&*it.buf, to_row(it)));
+        self.run(|| self.over_fours(kernel, of, dh.len));
     }
 
     fn gather_rows(&self, layout: EmbeddingLayout, rows: &Ids<L>, from: Kept<L>, y: Write<L>) {
@@ -453,35 +452,17 @@ impl<L: Launcher> Device for CudaDevice<L> {
             Numbers::Span(it) => it,
             Numbers::Weight(it) => it.all(),
         };
-        match layout {
-            EmbeddingLayout::Rows { width } => {
-                assert_eq!(numbers.buf.format, NumberFormat::F32, "rows are in f32");
-                assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
-                self.run(|| {
-                    let width = self.word("columns", width)?;
-                    let args = [width, Self::table_at(rows)?, at(numbers), to(&y)];
-                    self.over_32("gather_rows", y.len, &args)
-                });
-            }
-            EmbeddingLayout::Columns { vocabulary } => {
-                let kernels = ["embed_columns", "embed_columns_bf16"];
-                let kernel = of_format(numbers.buf.format, kernels);
-                let width = numbers.len / vocabulary;
-                assert_eq!(y.len, rows.items.len() * width, "x is [tokens, width]");
-                self.run(|| {
-                    let words = [self.word("columns", width)?, self.word("tokens", vocabulary)?];
-                    let args = [words[0], words[1], Self::table_at(rows)?, at(numbers), to(&y)];
-                    self.over_32(kernel, y.len, &args)
-                });
-            }
-        }
+        let kernel = of_format(numbers.buf.format, ["gather_rows", "gather_rows_bf16"]);
+        let width = width_of(layout);
+        assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
+        self.run(|| {
+            let args = [self.word("columns", width)?, Self::table_at(rows)?, at(numbers), to(&y)];
+            self.over_32(kernel, y.len, &args)
+        });
     }
 
     fn embed_grad(&self, layout: EmbeddingLayout, tokens: &Ids<L>, dx: Read<L>, grad: Write<L>) {
-        let (width, token_stride, width_stride) = match layout {
-            EmbeddingLayout::Rows { width } => (width, width, 1),
-            EmbeddingLayout::Columns { vocabulary } => (grad.len / vocabulary, 1, vocabulary),
-        };
+        let width = width_of(layout);
         assert_eq!(dx.len, tokens.items.len() * width, "dx is [tokens, width]");
         self.run(|| {
             let groups = self.derived(tokens, Derived::TokenGroups, |it| {
@@ -492,9 +473,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let ids = groups.memory.address();
             let starts = ids + (groups.groups * size_of::<u32>()) as u64;
             let rows = starts + ((groups.groups + 1) * size_of::<u32>()) as u64;
-            let width = self.word("columns", width)?;
-            let [of_token, of_width] = [token_stride, width_stride].map(|it| it as u64);
-            let args = [width, of_token, of_width, ids, starts, rows, at(dx), to(&grad)];
+            let args = [self.word("columns", width)?, ids, starts, rows, at(dx), to(&grad)];
             let grid = self.grid(groups.groups, 1, 1)?;
             self.launch("embed_grad", grid, 0, &args)
         });
@@ -584,17 +563,37 @@ impl<L: Launcher> Device for CudaDevice<L> {
 impl<L: Launcher> CudaDevice<L> {
     fn out(MatShape { rows, outputs, .. }: MatShape, y: &Write<L>) -> Out {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        (plain(to(y), outputs), y.buf.format)
+        (plain(to_row(y), y.buf.stride(outputs)), y.buf.format)
     }
 
-    /// `out = onto + x · w`, of weights at an address.
-    fn forward(
-        MatShape { rows, inputs, outputs }: MatShape,
+    /// Products of one x. Those of matrices that lie one below the other, to columns beside each other, are one.
+    fn products<'a>(
+        &self,
+        all: impl IntoIterator<Item = (&'a CudaWeight<L>, Product)>,
         x: Read<L>,
-        w: u64,
+    ) {
+        let mut joined: Vec<(&CudaWeight<L>, Product)> = Vec::new();
+        for (weight, next) in all {
+            let bytes = weight.all().buf.format.bytes();
+            match joined.last_mut() {
+                Some((_, last)) if is_joined(last, &next, bytes) => last.m += next.m,
+                _ => joined.push((weight, next)),
+            }
+        }
+        for (weight, it) in joined {
+            self.run(|| self.product(it, Factor::Numbers(weight.all()), Factor::Numbers(x)));
+        }
+    }
+
+    /// `out = onto + x · w`.
+    fn forward(
+        shape: MatShape,
+        x: Read<L>,
+        w: &CudaWeight<L>,
         onto: &Onto<L>,
         out: Out,
     ) -> Product {
+        let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         let bias = match onto {
             Accumulate::Bias(bias) => {
@@ -607,9 +606,10 @@ impl<L: Launcher> CudaDevice<L> {
             }
             _ => None,
         };
-        // By columns: yᵀ = wᵀ · xᵀ.
+        // By columns: yᵀ = w · xᵀ.
+        let left = Matrix { transposed: true, ..w.for_product(shape) };
         let right = plain(at_row(x), x.buf.stride(inputs));
-        let product = by_columns([outputs, rows, inputs], plain(w, outputs), right, onto, out);
+        let product = by_columns([outputs, rows, inputs], left, right, onto, out);
         // Sampler and trainer make the same rows in batches of other sizes.
         Product { whole: true, bias, ..product }
     }
@@ -658,7 +658,10 @@ impl<L: Launcher> CudaDevice<L> {
                 angles,
                 Self::table_at(positions)?,
             ];
-            args.extend(from.map(at));
+            let [q_dim, kv_dim] = [shape.q_dim(), shape.kv_dim()];
+            for (from, width) in from.into_iter().zip([q_dim, kv_dim, kv_dim]) {
+                args.extend([at_row(from), from.buf.stride(width) as u64]);
+            }
             args.extend(stored.each_ref().map(to));
             let pairs = rows * (shape.heads + 2 * shape.kv_heads) * (shape.head_dim / 2);
             self.over_32("store_heads", pairs, &args)
@@ -687,6 +690,23 @@ fn by_columns<B>(
         out,
         out_is_bf16: format == NumberFormat::Bf16,
         bias: None,
+    }
+}
+
+/// The next product is of the rows below those of the last, to the columns beside them.
+fn is_joined(last: &Product, next: &Product, bytes: usize) -> bool {
+    let after = |it: Matrix, bytes: usize| Matrix { address: it.address + bytes as u64, ..it };
+    let of_result = if last.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
+    let bias = last.bias.map(|it| it + (last.m * size_of::<f32>()) as u64);
+    let left = after(last.left, last.m * last.left.stride * bytes);
+    let out = after(last.out, last.m * of_result);
+    last.m + next.m <= out.stride && *next == Product { m: next.m, left, out, bias, ..*last }
+}
+
+fn width_of(layout: EmbeddingLayout) -> usize {
+    match layout {
+        EmbeddingLayout::Rows { width } => width,
+        EmbeddingLayout::Columns { .. } => unreachable!("a GPU holds embeddings by rows"),
     }
 }
 

@@ -4,9 +4,9 @@
 //! answer is kept with the descriptors, so each kind has one algorithm and a call is one of the library's, two with a
 //! bias; addresses count by their alignment alone. Forward products take no algorithm that splits the inner dimension;
 //! others add its parts in f32. One whose algorithm cuBLASLt refuses takes that of its own shape, and is counted: its
-//! rows may depend on the rows beside them. Price: four descriptors for each kind. Keys and values are two calls, and
-//! so are gate and up. As a batch of two whose stride was the distance of their memory, they ended in illegal addresses
-//! on an H200 (cuBLASLt 13.1), and their bits changed with the distance.
+//! rows may depend on the rows beside them. Price: four descriptors for each kind. Matrices that multiply the same
+//! numbers are one plain product: as a batch of two whose stride was the distance of their memory, they ended in illegal
+//! addresses on an H200 (cuBLASLt 13.1), and their bits changed with the distance.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

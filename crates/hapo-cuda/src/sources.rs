@@ -31,7 +31,10 @@ pub fn sources() -> &'static [Source] {
 }
 
 const SOURCES: &[Source] = &[
-    source!("rows.cu", "fill scale gather_rows scatter_rows"),
+    source!(
+        "rows.cu",
+        "fill scale gather_rows gather_rows_bf16 scatter_rows copy_rows copy_rows_bf16"
+    ),
     source!(
         "norm.cu",
         "rms_norm_narrow rms_norm_wide rms_norm_grad_narrow rms_norm_grad_wide column_parts \
@@ -40,7 +43,7 @@ const SOURCES: &[Source] = &[
     ),
     source!("rope.cu", "rope rope_bf16 store_heads"),
     source!("swiglu.cu", "swiglu swiglu_bf16 swiglu_grad swiglu_grad_bf16"),
-    source!("embedding.cu", "embed_columns embed_columns_bf16 embed_grad"),
+    source!("embedding.cu", "embed_grad"),
     source!("head.cu", "head head_grad"),
     source!(
         "attention.cu",

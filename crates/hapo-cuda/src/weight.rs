@@ -4,103 +4,133 @@
 
 use hapo_core::RngStream;
 use hapo_kernels::{
-    AdamW, Buffer, Compute, Device, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
-    NumbersMut, PairPlace, Placed, Span,
+    AdamW, Beside, Buffer, Compute, Device, Held, MatShape, Matrix, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, Placed, Span,
 };
 
 use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
-use crate::launch::{Launcher, Memory, Operation, Result};
+use crate::launch::{Launcher, Matrix as Factors, Memory, Operation, Result};
 use crate::plan;
 
-/// A matrix `[inputs, outputs]`.
+/// A matrix `[inputs, outputs]`, held as published: a row for each output.
 #[derive(Debug)]
 pub struct CudaWeight<L: Launcher> {
     shape: [usize; 2],
-    /// In f32 or in bf16. Below its own rows are those of the B of its pair, and of its neighbour's pair as many zeros.
+    /// In f32 or in bf16. Behind a row there is room for that of the B's of its pair and its neighbours'.
     numbers: CudaBuf<L>,
-    /// It is a B in the memory of another matrix.
-    is_below: bool,
     /// The low 16 bits that the bf16 numbers lack of f32, if the matrix is trained.
     tails: Option<CudaBuf<L>>,
+    /// Of a B: its copy behind the rows of the matrix, which products read.
+    behind: Option<CudaBuf<L>>,
 }
 
 impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
     fn bytes(&self) -> usize {
-        let numbers = if self.is_below { 0 } else { self.numbers.bytes() };
-        numbers + self.tails.as_ref().map_or(0, Buffer::bytes)
+        self.numbers.bytes() + self.tails.as_ref().map_or(0, Buffer::bytes)
     }
 
     fn zeros(device: &CudaDevice<L>, shape: [usize; 2], held: Held) -> Result<Self> {
+        Ok(Self::zeros_beside(device, &[shape], held)?.remove(0))
+    }
+
+    fn zeros_beside(
+        device: &CudaDevice<L>,
+        shapes: &[[usize; 2]],
+        held: Held,
+    ) -> Result<Vec<Self>> {
         let is_bf16 = device.inner.products == Compute::Bf16 && held != Held::Plain;
         let has_tails = is_bf16 && held != Held::Frozen(NumberFormat::Bf16);
         let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
-        let numbers = device.alloc(shape[0] * shape[1], format)?;
-        let tails = has_tails.then(|| device.alloc(numbers.len, format)).transpose()?;
-        Ok(Self { shape, numbers, is_below: false, tails })
+        let memory = device.memory(shapes.iter().map(|it| it[0] * it[1]).sum(), format)?;
+        let mut first = 0;
+        let matrix = |&[inputs, outputs]: &[usize; 2]| {
+            let numbers = CudaBuf::part(&memory, first, [outputs, inputs, inputs], format);
+            first += numbers.len;
+            let tails = has_tails.then(|| device.alloc(numbers.len, format)).transpose()?;
+            Ok(Self { shape: [inputs, outputs], numbers, tails, behind: None })
+        };
+        shapes.iter().map(matrix).collect()
     }
 
-    // In rows below its own: `x·W + low·B` is one product.
-    fn pair(
-        &mut self,
+    fn pairs(
         device: &CudaDevice<L>,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<Self> {
-        let ([rank, outputs], len, format) = (shape, self.len(), self.numbers.format);
-        assert_eq!(outputs, self.shape[1], "B is [rank, outputs]");
-        let is_split = format == NumberFormat::Bf16;
-        let tails = is_split.then(|| device.alloc(rank * outputs, format)).transpose()?;
-        let mut numbers = device.alloc(len + place.of * rank * outputs, format)?;
-        device.copy(self.all(), numbers.first_mut(len));
-        let of_pair = numbers.below(len + place.index * rank * outputs, rank * outputs);
-        self.numbers = numbers;
-        Ok(Self { shape, numbers: of_pair, is_below: true, tails })
+        rank: usize,
+        of: Vec<Beside<'_, Self>>,
+    ) -> Result<Vec<[Self; 2]>> {
+        let n = of.iter().filter(|it| it.has_pair).count();
+        if n == 0 {
+            return Ok(Vec::new());
+        }
+        let (inputs, format) = (of[0].shape[0], of[0].weight.numbers.format);
+        let stride = device.caps().row_stride(inputs, n * rank);
+        let outputs: usize = of.iter().map(|it| it.shape[1]).sum();
+        let memory = device.memory(outputs * stride, format)?;
+        let mut a = Self::zeros_beside(device, &vec![[inputs, rank]; n], Held::Pair)?.into_iter();
+        let (mut first, mut pairs) = (0, Vec::with_capacity(n));
+        for Beside { weight, shape: [_, outputs], has_pair } in of {
+            let numbers = CudaBuf::part(&memory, first, [outputs, inputs, stride], format);
+            let from = weight.numbers.rows_at(inputs);
+            let (all, ends) = (0..weight.len(), [from, numbers.rows_at(inputs)]);
+            device.run(|| device.copy_rows(format, all, inputs, ends));
+            weight.numbers = numbers;
+            if has_pair {
+                let mut b = Self::zeros(device, [rank, outputs], Held::Pair)?;
+                let behind = first + inputs + pairs.len() * rank;
+                b.behind = Some(CudaBuf::part(&memory, behind, [outputs, rank, stride], format));
+                pairs.push([a.next().expect("an A for each"), b]);
+            }
+            first += outputs * stride;
+        }
+        Ok(pairs)
     }
 
     fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self> {
         let len = self.len();
         let mut numbers = device.alloc(len, self.numbers.format)?;
         device.copy(self.all(), numbers.first_mut(len));
-        Ok(Self { shape: self.shape, numbers, is_below: false, tails: None })
+        Ok(Self { shape: self.shape, numbers, tails: None, behind: None })
     }
 
-    // A B stays where it lies.
+    // What lies beside others stays there.
     fn swap(&mut self, device: &CudaDevice<L>, copy: &mut Self) {
-        if !self.is_below {
-            return std::mem::swap(self, copy);
+        if self.numbers.is_beside_others() {
+            let len = self.len();
+            let bytes = len * shared_format([&self.numbers, &copy.numbers]).bytes();
+            let [here, there] = [&mut *self, copy].map(|it| to(&it.numbers.first_mut(len)));
+            let moved = |from, to| device.begin(Operation::Copy { from, to, bytes });
+            device.run(|| {
+                device.with_scratch(bytes, |scratch| {
+                    moved(here, scratch)?;
+                    moved(there, here)?;
+                    moved(scratch, there)
+                })
+            });
+        } else {
+            std::mem::swap(&mut self.numbers, &mut copy.numbers);
         }
-        let len = self.len();
-        let bytes = len * shared_format([&self.numbers, &copy.numbers]).bytes();
-        let [here, there] = [self, copy].map(|it| to(&it.numbers.first_mut(len)));
-        let moved = |from, to| device.begin(Operation::Copy { from, to, bytes });
-        device.run(|| {
-            device.with_scratch(bytes, |scratch| {
-                moved(here, scratch)?;
-                moved(there, here)?;
-                moved(scratch, there)
-            })
-        });
+        self.put_behind(device);
     }
 
     fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
-        let numbers = self.numbers.at_mut(first, from.len());
-        let Some(tails) = &mut self.tails else { return device.upload(from, numbers) };
-        let bits = || from.iter().map(|it| it.to_bits());
-        let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
-        let lower: Vec<u16> = bits().map(|it| it as u16).collect();
-        for (half, span) in [(upper, numbers), (lower, tails.at_mut(first, from.len()))] {
-            let launcher = &device.inner.launcher;
-            device.run(|| launcher.upload(bytemuck::cast_slice(&half), to(&span)));
+        if let Some(tails) = &self.tails {
+            let bits = || from.iter().map(|it| it.to_bits());
+            let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
+            let lower: Vec<u16> = bits().map(|it| it as u16).collect();
+            for (half, to) in [(upper, &self.numbers), (lower, tails)] {
+                device.run(|| device.put(bytemuck::cast_slice(&half), first, to));
+            }
+        } else {
+            device.upload(from, self.numbers.at_mut(first, from.len()));
         }
+        self.put_behind(device);
     }
 
     fn read(&self, device: &CudaDevice<L>, first: usize, dst: &mut [f32]) {
         let numbers = self.numbers.at(first, dst.len());
         let Some(tails) = &self.tails else { return device.download(numbers, dst) };
         let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
-        for (half, span) in [(&mut upper, numbers), (&mut lower, tails.at(first, dst.len()))] {
-            let launcher = &device.inner.launcher;
-            device.run(|| launcher.download(at(span), bytemuck::cast_slice_mut(half)));
+        for (half, from) in [(&mut upper, &self.numbers), (&mut lower, tails)] {
+            device.run(|| device.get(from, first, bytemuck::cast_slice_mut(half)));
         }
         let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
         for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
@@ -122,20 +152,26 @@ impl<L: Launcher> CudaWeight<L> {
         self.numbers.first(self.len())
     }
 
-    /// Address and rows of the matrix with the rows below it, of which the `index`-th are those of `b`.
-    pub(crate) fn with_pair(&self, b: &Self, index: usize) -> (u64, usize) {
-        let [inputs, outputs] = self.shape;
-        let first = (self.len() + index * b.len()) * self.numbers.format.bytes();
-        let b = b.numbers.address();
-        assert_eq!(b, self.numbers.address() + first as u64, "B lies below its matrix");
-        assert!(inputs * outputs < self.numbers.len, "a matrix with a pair");
-        (at(self.all()), self.numbers.len / outputs)
+    /// Copies a B to where products read it.
+    fn put_behind(&self, device: &CudaDevice<L>) {
+        let (rank, format) = (self.shape[0], self.numbers.format);
+        if let Some(behind) = &self.behind {
+            let ends = [self.numbers.rows_at(rank), behind.rows_at(rank)];
+            device.run(|| device.copy_rows(format, 0..self.len(), rank, ends));
+        }
     }
 
-    /// Their address for a product of a shape.
-    pub(crate) fn for_product(&self, shape: MatShape) -> u64 {
+    /// It is a B whose numbers lie behind the first so many of a matrix's rows.
+    pub(crate) fn lies_behind(&self, matrix: &Self, first: usize) -> bool {
+        let at = matrix.numbers.address() + (first * matrix.numbers.format.bytes()) as u64;
+        self.behind.as_ref().is_some_and(|it| it.address() == at)
+    }
+
+    /// As the left factor of a product of a shape, by columns.
+    pub(crate) fn for_product(&self, shape: MatShape) -> Factors {
         assert_eq!([shape.inputs, shape.outputs], self.shape, "w is [inputs, outputs]");
-        at(self.all())
+        let (address, stride) = self.numbers.rows_at(shape.inputs);
+        Factors { address, stride, transposed: false }
     }
 }
 
@@ -217,17 +253,17 @@ impl<L: Launcher> CudaDevice<L> {
     ) {
         // The kernels take them in their order.
         let factors: [f32; 9] = bytemuck::cast(step.factors());
-        for Placed { at: first, len, numbers } in parameters {
+        for Placed { at: first, len, mut numbers } in parameters {
             let mut args: Vec<u64> = factors.into_iter().map(f32_arg).collect();
             args.push(at(gradient.at(first, len)));
-            let kernels = match numbers {
+            let kernels = match &mut numbers {
                 NumbersMut::Span(span) => {
                     assert_eq!(span.len, len, "parameters as long as the gradient");
-                    args.push(to(&span));
+                    args.push(to(span));
                     ["adamw", "adamw_bf16"]
                 }
                 NumbersMut::Weight(it) => {
-                    assert_eq!(it.len(), len, "the gradient is [inputs, outputs]");
+                    assert_eq!(it.len(), len, "the gradient is as long");
                     args.push(to(&it.numbers.first_mut(len)));
                     match &mut it.tails {
                         None => {
@@ -257,6 +293,9 @@ impl<L: Launcher> CudaDevice<L> {
                     self.over(kernels[1], if len == 0 { 0 } else { counters }, &args)
                 }
             });
+            if let NumbersMut::Weight(it) = numbers {
+                it.put_behind(self);
+            }
         }
     }
 }

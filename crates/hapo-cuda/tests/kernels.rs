@@ -6,10 +6,10 @@ mod support;
 use hapo_cuda::{CudaDevice, CudaWeight};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
-    Buffer, BufferSize, CacheAppend, CacheLayer, CacheRow, Compute, Cpu, Device, DrawRow,
+    Beside, Buffer, BufferSize, CacheAppend, CacheLayer, CacheRow, Compute, Cpu, Device, DrawRow,
     EmbeddingLayout, HeadGrad, HeadPart, HeadStats, HeadTarget, Heads, Held, MatShape, Matrix,
-    MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
-    RmsNorm, RmsNormGrad, Rotation, SegmentRow, Span, SpanMut, draw,
+    MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, Pair, Placed, RmsNorm,
+    RmsNormGrad, Rotation, SegmentRow, Span, SpanMut, draw,
 };
 use hapo_sampler::{Decoding, Truncation};
 use support::Machine;
@@ -52,17 +52,32 @@ fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
     buf_as(device, values, device.caps().factors())
 }
 
-fn weight<D: Device>(device: &D, shape: [usize; 2], held: Held, values: &[f32]) -> D::Weight {
-    let mut it = D::Weight::zeros(device, shape, held).unwrap();
-    it.write(device, 0, values);
+/// A matrix `[inputs, outputs]` in the order of the device.
+fn held<D: Device>(device: &D, shape: [usize; 2], values: &[f32]) -> Vec<f32> {
+    if device.caps().holds_published() { turned(shape, values) } else { values.to_vec() }
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+fn turned([rows, columns]: [usize; 2], values: &[f32]) -> Vec<f32> {
+    (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect()
+}
+
+fn weight<D: Device>(device: &D, shape: [usize; 2], as_held: Held, values: &[f32]) -> D::Weight {
+    let mut it = D::Weight::zeros(device, shape, as_held).unwrap();
+    it.write(device, 0, &held(device, shape, values));
     it
 }
 
-fn read_weight<D: Device>(device: &D, len: usize, weight: &D::Weight) -> Vec<f32> {
-    let mut values = vec![0.0; len];
+/// Numbers of a matrix, or its gradient, from the order of the device.
+fn by_inputs<D: Device>(device: &D, [inputs, outputs]: [usize; 2], values: &[f32]) -> Vec<f32> {
+    held(device, [outputs, inputs], values)
+}
+
+fn read_weight<D: Device>(device: &D, shape: [usize; 2], weight: &D::Weight) -> Vec<f32> {
+    let mut values = vec![0.0; shape[0] * shape[1]];
     weight.read(device, 0, &mut values);
     device.check().unwrap();
-    values
+    by_inputs(device, shape, &values)
 }
 
 /// Numbers in (−1, 1) that bf16 holds.
@@ -151,8 +166,8 @@ fn products() {
             let x = factor(device, &halves_of(rows * inputs + 3, 1));
             let w = halves_of(inputs * outputs, 2);
             // In the device's own form, and in f32, from which factors are rounded.
-            let held = [Held::Trained, Held::Plain];
-            let [w, plain] = held.map(|it| weight(device, [inputs, outputs], it, &w));
+            let [w, plain] =
+                [Held::Trained, Held::Plain].map(|it| weight(device, [inputs, outputs], it, &w));
             let dy = factor(device, &halves_of(rows * outputs, 3));
             let bias = buf(device, &halves_of(outputs, 4));
             let other = halves_of(inputs * outputs, 9);
@@ -172,18 +187,19 @@ fn products() {
                 let to = || if kind < 3 { factor(device, &before) } else { buf(device, &before) };
                 for w in [&w, &plain] {
                     let mut y = to();
-                    let output = Output { weight: w, onto: onto(), y: all_mut(&mut y) };
-                    device.product(shape, x, [output]);
+                    let output =
+                        Output { shape, pair: None, weight: w, onto: onto(), y: all_mut(&mut y) };
+                    device.product(x, None, vec![output]);
                     results.push(read(device, &y));
                 }
                 for second in [&other, &plain] {
                     let mut pair = [to(), to()];
                     let [y, z] = pair.each_mut().map(all_mut);
-                    let outputs = [
-                        Output { weight: &w, onto: onto(), y },
-                        Output { weight: second, onto: onto(), y: z },
+                    let outputs = vec![
+                        Output { shape, pair: None, weight: &w, onto: onto(), y },
+                        Output { shape, pair: None, weight: second, onto: onto(), y: z },
                     ];
-                    device.product(shape, x, outputs);
+                    device.product(x, None, outputs);
                     results.extend(pair.iter().map(|it| read(device, it)));
                 }
                 if kind < 3 {
@@ -192,9 +208,10 @@ fn products() {
                     results.push(read(device, &dx));
                 }
                 if kind < 2 {
-                    let mut dw = buf(device, &halves_of(inputs * outputs, 7));
+                    let before = held(device, [inputs, outputs], &halves_of(inputs * outputs, 7));
+                    let mut dw = buf(device, &before);
                     device.product_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
-                    results.push(read(device, &dw));
+                    results.push(by_inputs(device, [inputs, outputs], &read(device, &dw)));
                 }
             }
             let mut sums = buf(device, &halves_of(outputs, 8));
@@ -209,6 +226,40 @@ fn products() {
     }
 }
 
+/// Matrices beside each other, with pairs beside some of them.
+fn paired<D: Device, const N: usize>(
+    device: &D,
+    shape: [usize; 2],
+    have_pairs: [bool; N],
+    rank: usize,
+    seed: u32,
+) -> (Vec<D::Weight>, Vec<[D::Weight; 2]>) {
+    let small = |n: usize, seed| -> Vec<f32> {
+        halves_of(n, seed).into_iter().map(|it| it / 8.0).collect()
+    };
+    let put = |w: &mut D::Weight, shape: [usize; 2], values: &[f32]| {
+        w.write(device, 0, &held(device, shape, values));
+    };
+    let mut all = D::Weight::zeros_beside(device, &[shape; N], Held::Trained).unwrap();
+    let len = shape[0] * shape[1];
+    for (w, seed) in all.iter_mut().zip(seed..) {
+        put(w, shape, &small(len, seed));
+    }
+    let beside = all.iter_mut().zip(have_pairs);
+    let beside = beside.map(|(weight, has_pair)| Beside { weight, shape, has_pair });
+    let mut pairs = D::Weight::pairs(device, rank, beside.collect()).unwrap();
+    let [inputs, outputs] = shape;
+    for ([a, b], seed) in pairs.iter_mut().zip((seed + 2..).step_by(2)) {
+        put(a, [inputs, rank], &small(inputs * rank, seed));
+        // In two pieces.
+        let values = held(device, [rank, outputs], &halves_of(rank * outputs, seed + 1));
+        let middle = values.len() / 3;
+        b.write(device, middle, &values[middle..]);
+        b.write(device, 0, &values[..middle]);
+    }
+    (all, pairs)
+}
+
 /// Rows of a norm with pairs: two matrices at once, one of them with a bias, then the gated product with one that is
 /// added, and the gradients that read or write rows with room behind them.
 fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
@@ -218,26 +269,12 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     let small = |n: usize, seed| -> Vec<f32> {
         halves_of(n, seed).into_iter().map(|it| it / 8.0).collect()
     };
-    let held = |shape: [usize; 2], seed| {
-        weight(device, shape, Held::Trained, &small(shape[0] * shape[1], seed))
-    };
-    let pair = |w: &mut D::Weight, shape: MatShape, place, seed| {
-        let a = held([shape.inputs, rank], seed);
-        let mut b = w.pair(device, [rank, shape.outputs], place).unwrap();
-        b.write(device, 0, &halves_of(rank * shape.outputs, seed + 1));
-        (a, b)
-    };
-    let mut both = [held([inputs, outputs], 1), held([inputs, outputs], 2)];
-    let mut index = 0..2;
-    let pairs = both.each_mut().map(|w| {
-        let index = index.next().unwrap();
-        pair(w, shape, PairPlace { index, of: 2 }, 3 + 2 * index as u32)
-    });
     let back = MatShape { rows, inputs: outputs, outputs: inputs };
-    let mut down = held([outputs, inputs], 7);
-    let (down_a, down_b) = pair(&mut down, back, PairPlace { index: 0, of: 1 }, 8);
+    let (both, of_both) = paired(device, [inputs, outputs], [true; 2], rank, 1);
+    let (down, of_down) = paired(device, [outputs, inputs], [true], rank, 7);
+    let down = &down[0];
     let scale = 0.5;
-    let mut low = [(); 2].map(|()| device.alloc(rows * rank, factors).unwrap());
+    let mut low = device.alloc(rows * rank, factors).unwrap();
 
     // A norm's rows in the format of factors, and in f32, from which factors are rounded.
     let mut results = Vec::new();
@@ -246,36 +283,45 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
         let size = BufferSize { rows, width: inputs, room: 2 * rank };
         let x = normed(device, size, format, &numbers(rows * inputs, 11));
         let to = if with_bias { NumberFormat::F32 } else { factors };
-        let mut ys = [(); 2].map(|()| device.alloc(rows * outputs, to).unwrap());
-        let mut of = both.iter().zip(&pairs);
-        let outputs_of = ys.each_mut().map(|y| {
-            let (weight, (a, b)) = of.next().unwrap();
-            let bias = with_bias.then(|| Accumulate::Bias(all(&bias)));
-            let onto = bias.unwrap_or(Accumulate::Nothing);
-            Paired { output: Output { weight, onto, y: all_mut(y) }, a, b, rank, scale }
-        });
-        device.product_with_pairs(shape, all(&x), &mut low, outputs_of);
+        let mut ys = device.alloc_beside(rows, &[outputs; 2], to).unwrap();
+        let outputs_of =
+            ys.iter_mut().zip(both.iter().zip(&of_both)).map(|(y, (weight, [a, b]))| {
+                let bias = with_bias.then(|| Accumulate::Bias(all(&bias)));
+                let onto = bias.unwrap_or(Accumulate::Nothing);
+                let pair = Some(Pair { a, b, rank, scale });
+                Output { shape, weight, pair, onto, y: all_mut(y) }
+            });
+        device.product(all(&x), Some(&mut low), outputs_of.collect());
         results.extend(ys.iter().map(|it| read(device, it)));
         let mut dw = buf(device, &vec![0.0; inputs * outputs]);
         let dy = factor(device, &small(rows * outputs, 14));
         device.product_weight_grad(shape, all(&x), all(&dy), Accumulate::Nothing, all_mut(&mut dw));
-        results.push(read(device, &dw));
+        results.push(by_inputs(device, [inputs, outputs], &read(device, &dw)));
         if with_bias {
             continue;
         }
-        let [mut gate, mut up] = ys;
+        let [gate, up] = &mut ys[..] else { panic!("two results") };
         let mut h = device.alloc(BufferSize { rows, width: outputs, room: rank }, factors).unwrap();
-        device.gated(Activation::Silu, all(&gate), all(&up), all_mut(&mut h));
+        device.gated(Activation::Silu, all(gate), all(up), all_mut(&mut h));
         let mut y = buf(device, &numbers(rows * inputs, 12));
-        let output = Output { weight: &down, onto: Accumulate::Existing, y: all_mut(&mut y) };
-        let of_down = [Paired { output, a: &down_a, b: &down_b, rank, scale }];
-        device.product_with_pairs(back, all(&h), &mut low, of_down);
+        let ([a, b], onto) = (&of_down[0], Accumulate::Existing);
+        let pair = Some(Pair { a, b, rank, scale });
+        let output = Output { shape: back, weight: down, pair, onto, y: all_mut(&mut y) };
+        device.product(all(&h), Some(&mut low), vec![output]);
         results.push(read(device, &y));
         let dy = factor(device, &small(rows * inputs, 13));
-        device.product_input_grad(back, all(&dy), &down, Accumulate::Nothing, all_mut(&mut h));
-        device.gated_grad(Activation::Silu, all_mut(&mut gate), all_mut(&mut up), all_mut(&mut h));
+        device.product_input_grad(back, all(&dy), down, Accumulate::Nothing, all_mut(&mut h));
+        device.gated_grad(Activation::Silu, all_mut(gate), all_mut(up), all_mut(&mut h));
         device.product_weight_grad(back, all(&h), all(&dy), Accumulate::Nothing, all_mut(&mut dw));
-        results.extend([read(device, &gate), read(device, &up), read(device, &dw)]);
+        let dw = by_inputs(device, [outputs, inputs], &read(device, &dw));
+        results.extend([read(device, gate), read(device, up), dw]);
+        // Gradients beside each other are factors in turn.
+        let mut dx = factor(device, &vec![0.0; rows * inputs]);
+        device.product_input_grad(shape, all(up), &both[1], Accumulate::Nothing, all_mut(&mut dx));
+        let mut dw = buf(device, &vec![0.0; inputs * outputs]);
+        device.product_weight_grad(shape, all(&x), all(up), Accumulate::Nothing, all_mut(&mut dw));
+        let dw = by_inputs(device, [inputs, outputs], &read(device, &dw));
+        results.extend([read(device, &dx), dw]);
     }
     results
 }
@@ -291,7 +337,7 @@ fn products_with_pairs() {
     }
 }
 
-/// The B of a pair lies in the memory of its matrix, and stays there when it is exchanged with a copy.
+/// The B of a pair has its copy behind its matrix, also when it is exchanged with another.
 #[test]
 fn a_pair_is_exchanged_with_its_copy() {
     let shape = MatShape { rows: 3, inputs: 16, outputs: 24 };
@@ -301,29 +347,29 @@ fn a_pair_is_exchanged_with_its_copy() {
             return;
         };
         let factors = gpu.caps().factors();
-        let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
-        let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
-        let mut b = w.pair(&gpu, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
+        let (w, mut pairs) = paired(&gpu, [16, 24], [true], rank, 1);
+        let [a, b] = &mut pairs[0];
         let size = BufferSize { rows: 3, width: 16, room: rank };
         let x = normed(&gpu, size, factors, &numbers(48, 3));
         let product = |b: &_| {
-            let mut low = [(); 2].map(|()| gpu.alloc(0, factors).unwrap());
             let mut y = buf(&gpu, &[0.0; 72]);
-            let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
-            let paired = Paired { output, a: &a, b, rank, scale: 2.0 };
-            gpu.product_with_pairs(shape, all(&x), &mut low, [paired]);
+            let (onto, pair) = (Accumulate::Nothing, Some(Pair { a, b, rank, scale: 2.0 }));
+            let output = Output { shape, weight: &w[0], pair, onto, y: all_mut(&mut y) };
+            gpu.product(all(&x), None, vec![output]);
             read(&gpu, &y)
         };
         let [old, new] = [4, 5].map(|seed| halves_of(len, seed));
         b.write(&gpu, 0, &old);
-        let (mut copy, with_old) = (b.copy_of(&gpu).unwrap(), product(&b));
+        let (mut copy, with_old) = (b.copy_of(&gpu).unwrap(), product(b));
         b.write(&gpu, 0, &new);
-        let with_new = product(&b);
+        let with_new = product(b);
         assert_ne!(with_old, with_new);
         b.swap(&gpu, &mut copy);
-        assert_eq!(product(&b), with_old);
+        assert_eq!(product(b), with_old);
         b.swap(&gpu, &mut copy);
-        assert_eq!((product(&b), read_weight(&gpu, len, &b)), (with_new, new));
+        let mut read = vec![0.0; len];
+        b.read(&gpu, 0, &mut read);
+        assert_eq!((product(b), read), (with_new, new));
     }
 }
 
@@ -558,22 +604,16 @@ fn embeddings_and_rows() {
             let table = device.table(&ids);
             let dx = buf(device, &numbers(n * width, 1));
             let mut results = Vec::new();
-            for layout in [EmbeddingLayout::Rows { width }, EmbeddingLayout::Columns { vocabulary }]
-            {
-                let shape = match layout {
-                    EmbeddingLayout::Rows { .. } => [vocabulary, width],
-                    EmbeddingLayout::Columns { .. } => [width, vocabulary],
-                };
-                let embedding = numbers(vocabulary * width, 2);
-                let embedding = weight(device, shape, Held::Plain, &embedding);
-                let mut x = device.alloc(n * width, NumberFormat::F32).unwrap();
-                device.gather_rows(layout, &table, Numbers::Weight(&embedding), all_mut(&mut x));
-                let mut gradient = buf(device, &numbers(vocabulary * width, 3));
-                device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
-                // Again, from the same table.
-                device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
-                results.extend([read(device, &x), read(device, &gradient)]);
-            }
+            let layout = EmbeddingLayout::Rows { width };
+            let mut embedding = D::Weight::zeros(device, [vocabulary, width], Held::Plain).unwrap();
+            embedding.write(device, 0, &numbers(vocabulary * width, 2));
+            let mut x = device.alloc(n * width, NumberFormat::F32).unwrap();
+            device.gather_rows(layout, &table, Numbers::Weight(&embedding), all_mut(&mut x));
+            let mut gradient = buf(device, &numbers(vocabulary * width, 3));
+            device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
+            // Again, from the same table.
+            device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
+            results.extend([read(device, &x), read(device, &gradient)]);
             let chosen: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
             let table = device.table(&chosen);
             let mut y = device.alloc(chosen.len() * width, NumberFormat::F32).unwrap();
@@ -1243,6 +1283,7 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     let mut whole = weight(&gpu, matrix, Held::Plain, &values);
     // In two pieces.
     let mut split = CudaWeight::zeros(&gpu, matrix, Held::Trained).unwrap();
+    let values = held(&gpu, matrix, &values);
     for piece in [50..len, 0..50] {
         split.write(&gpu, piece.start, &values[piece]);
     }
@@ -1271,23 +1312,35 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
             gpu.adamw(settings, &gradient, of_whole, placed(&mut whole));
             gpu.adamw(settings, &gradient, of_split, placed(&mut split));
         }
-        let w = read_weight(&gpu, len, &whole);
-        assert_eq!(read_weight(&gpu, len, &split), w, "step {step}");
+        let w = read_weight(&gpu, matrix, &whole);
+        assert_eq!(read_weight(&gpu, matrix, &split), w, "step {step}");
         let norms = gpu.squared_norms(&[Numbers::Weight(&split), Numbers::Weight(&whole)]);
         assert!((norms[0] - norms[1]).abs() < 1e-6 * norms[1], "{norms:?}");
         let upper = |it: f32| f32::from_bits(it.to_bits().wrapping_add(0x8000) & 0xffff_0000);
         let upper: Vec<f32> = w.into_iter().map(upper).collect();
         let copy = split.copy_of(&gpu).unwrap();
-        assert_eq!(read_weight(&gpu, len, &copy), upper, "step {step}");
+        assert_eq!(read_weight(&gpu, matrix, &copy), upper, "step {step}");
         let w = weight(&cpu, matrix, Held::Trained, &upper);
         let (mut y, mut dx) = (room(dy.len()), room(x.len()));
-        let output = Output { weight: &split, onto: Accumulate::Nothing, y: all_mut(&mut y) };
-        gpu.product(shape, all(&xs), [output]);
+        let output = Output {
+            shape,
+            pair: None,
+            weight: &split,
+            onto: Accumulate::Nothing,
+            y: all_mut(&mut y),
+        };
+        gpu.product(all(&xs), None, vec![output]);
         let to = all_mut(&mut dx);
         gpu.product_input_grad(shape, all(&dys), &split, Accumulate::Nothing, to);
         let (mut ty, mut tx) = (buf(&cpu, &dy), buf(&cpu, &x));
-        let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut ty) };
-        cpu.product(shape, all(&rx), [output]);
+        let output = Output {
+            shape,
+            pair: None,
+            weight: &w,
+            onto: Accumulate::Nothing,
+            y: all_mut(&mut ty),
+        };
+        cpu.product(all(&rx), None, vec![output]);
         let to = all_mut(&mut tx);
         cpu.product_input_grad(shape, all(&rdy), &w, Accumulate::Nothing, to);
         near(&format!("step {step}, forward"), &read(&gpu, &y), &read(&cpu, &ty), 1e-5);
@@ -1295,37 +1348,37 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     }
 }
 
-/// A frozen matrix that is written in pieces is whole and rounded, and embeddings are its columns.
+/// A frozen matrix that is written in pieces is whole and rounded, and embeddings are its rows.
 #[test]
-fn pieces_of_a_frozen_matrix_lie_side_by_side() {
+fn pieces_of_a_frozen_matrix_lie_one_after_the_other() {
     let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
-    let (inputs, outputs) = (6, 150);
-    let whole = numbers(inputs * outputs, 1);
-    let mut frozen =
-        CudaWeight::zeros(&gpu, [inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
+    let (width, vocabulary) = (6, 150);
+    let whole = numbers(width * vocabulary, 1);
+    let as_held = Held::Frozen(NumberFormat::Bf16);
+    let mut frozen = CudaWeight::zeros(&gpu, [width, vocabulary], as_held).unwrap();
     for piece in [0..333, 333..900] {
         frozen.write(&gpu, piece.start, &whole[piece]);
     }
-    assert_eq!(read_weight(&gpu, whole.len(), &frozen), rounded(&whole));
+    let mut read_back = vec![0.0; whole.len()];
+    frozen.read(&gpu, 0, &mut read_back);
+    assert_eq!(read_back, rounded(&whole));
     let tokens = [149, 0, 70];
-    let mut x = gpu.alloc(3 * inputs, NumberFormat::F32).unwrap();
-    let layout = EmbeddingLayout::Columns { vocabulary: outputs };
+    let mut x = gpu.alloc(3 * width, NumberFormat::F32).unwrap();
+    let layout = EmbeddingLayout::Rows { width };
     gpu.gather_rows(layout, &gpu.table(&tokens), Numbers::Weight(&frozen), all_mut(&mut x));
-    let expected: Vec<f32> = (tokens.iter())
-        .flat_map(|&it| (0..inputs).map(move |row| row * outputs + it as usize))
-        .map(|at| rounded(&whole)[at])
-        .collect();
-    assert_eq!(read(&gpu, &x), expected);
+    let row = |it: &u32| rounded(&whole)[*it as usize * width..][..width].to_vec();
+    assert_eq!(read(&gpu, &x), tokens.iter().flat_map(row).collect::<Vec<_>>());
 }
 
 fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {
     let x = buf(device, x);
     let w = weight(device, [shape.inputs, shape.outputs], Held::Trained, w);
     let mut y = device.alloc(shape.rows * shape.outputs, NumberFormat::F32).unwrap();
-    let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
-    device.product(shape, all(&x), [output]);
+    let output =
+        Output { shape, pair: None, weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
+    device.product(all(&x), None, vec![output]);
     read(device, &y)
 }
 

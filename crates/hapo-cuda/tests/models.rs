@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hapo_core::{PromptId, RngStream};
 use hapo_cuda::CudaDevice;
-use hapo_kernels::{Buffer, Compute, Counting, Cpu, Device, DrawnToken};
+use hapo_kernels::{Compute, Counting, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
 use hapo_model::{
     ActivationCheckpointing, Config, KvCache, LoraShape, Model, Moments, Outputs, PackedBatch,
@@ -152,9 +152,10 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
         out = tape.forward(&model, &batch).unwrap();
         tape.backward(&model, &d_log_probs, &d_entropies, &mut gradients).unwrap();
     }
-    let len = gradients.buf().len();
-    let mut flat = vec![0.0; len];
-    model.device().download(gradients.buf().first(len), &mut flat);
+    // As published: devices hold them in orders of their own.
+    let names: Vec<_> = model.trained_layout().params().iter().map(|it| it.name.clone()).collect();
+    let of = |name: &String| model.published(gradients.buf(), name).unwrap();
+    let flat: Vec<f32> = names.iter().flat_map(of).collect();
     let norm: f64 = model.gradient_norms(&gradients).iter().sum();
     let step = hapo_kernels::AdamW {
         learning_rate: 1e-3,
@@ -166,8 +167,7 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
         gradient_scale: 1.0 / norm.sqrt(),
     };
     moments.adamw(&mut model, step, &gradients);
-    let mut params = vec![0.0; len];
-    model.read_trained(0, &mut params);
+    let params = names.iter().flat_map(|name| model.tensor(name).unwrap()).collect();
     model.device().check().unwrap();
     [out.log_probs, out.entropies, flat, params]
 }
@@ -262,9 +262,13 @@ fn logits_beside<D: Device>(device: D, targets: &[Projection]) -> Vec<f32> {
     let shape = LoraShape { rank: 3, alpha: 6.0, rslora: false, targets: targets.to_vec() };
     model.add_adapter(shape).unwrap();
     let specs = model.adapter().unwrap().tensors(model.config());
-    let n: usize = specs.iter().map(|it| it.shape.iter().product::<usize>()).sum();
-    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 5000.0).collect();
-    model.write_trained(0, &values);
+    let mut i = 0..;
+    for spec in specs {
+        let len = spec.shape.iter().product();
+        let number = |i: usize| ((i * 7919 % 1013) as f32 - 506.0) / 5000.0;
+        let values: Vec<f32> = i.by_ref().take(len).map(number).collect();
+        model.set_tensor(&spec.name, &values).unwrap();
+    }
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
     Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap()
 }
@@ -293,7 +297,6 @@ fn change_by_small_gates<D: Device>(device: D) -> Vec<f32> {
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
     let specs = model.adapter().unwrap().tensors(model.config());
     let mut logits = |size: f32, mut state: u32| {
-        let mut all = Vec::new();
         for spec in &specs {
             let len: usize = spec.shape.iter().product();
             let scale = match (spec.name.contains("gate_proj"), spec.name.contains("lora_A")) {
@@ -301,12 +304,13 @@ fn change_by_small_gates<D: Device>(device: D) -> Vec<f32> {
                 (true, false) => size,
                 _ => 0.0,
             };
-            all.extend((0..len).map(|_| {
+            let mut number = || {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 scale * ((state >> 8) as f32 / 8_388_608.0 - 1.0)
-            }));
+            };
+            let values: Vec<f32> = (0..len).map(|_| number()).collect();
+            model.set_tensor(&spec.name, &values).unwrap();
         }
-        model.write_trained(0, &all);
         Tape::new(hapo_model::ActivationCheckpointing::None).logits(&model, &tokens).unwrap()
     };
     let mut change = |seed| {

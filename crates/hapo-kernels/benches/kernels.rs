@@ -48,8 +48,14 @@ fn products(c: &mut Criterion) {
         for (name, weight) in [("f32", &w), ("bf16", &frozen)] {
             group.bench_function(format!("{name}, {rows} rows"), |b| {
                 b.iter(|| {
-                    let output = Output { weight, onto: Accumulate::Nothing, y: all(&mut y) };
-                    cpu.product(shape, x, [output]);
+                    let output = Output {
+                        shape,
+                        pair: None,
+                        weight,
+                        onto: Accumulate::Nothing,
+                        y: all(&mut y),
+                    };
+                    cpu.product(x, None, vec![output]);
                 });
             });
         }

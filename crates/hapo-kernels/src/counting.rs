@@ -16,7 +16,7 @@ use crate::shapes::{
     MomentsMut, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Held, Matrix, Numbers, Output, PairPlace, Placed};
+use crate::weight::{Beside, Held, Matrix, Numbers, Output, Pair, Placed};
 use crate::{cpu::Form, device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 /// A device that counts bytes as one with some caps would take them.
@@ -70,17 +70,22 @@ impl Matrix<Counting> for CountedWeight {
         Ok(device.counted(self.shape, self.form.copied()))
     }
 
-    // On a GPU B's numbers lie below the matrix, beside zeros for its neighbour's pair; the rest of f32 lies elsewhere.
-    fn pair(&mut self, device: &Counting, shape: [usize; 2], place: PairPlace) -> Result<Self> {
-        if device.caps.is_cpu() {
-            return Self::zeros(device, shape, Held::Pair);
+    // On a GPU there is room for all B's behind the rows of every matrix, beside the B's themselves.
+    fn pairs(device: &Counting, rank: usize, of: Vec<Beside<'_, Self>>) -> Result<Vec<[Self; 2]>> {
+        let n = of.iter().filter(|it| it.has_pair).count();
+        let mut made = Vec::with_capacity(n);
+        for Beside { weight, shape: [inputs, outputs], has_pair } in of {
+            if n > 0 && !device.caps.is_cpu() {
+                let width = device.caps.row_stride(inputs, n * rank);
+                let bytes = device.weight_bytes([width, outputs], weight.form);
+                (weight.bytes, weight.counted) = (bytes, device.tally.add(bytes));
+            }
+            if has_pair {
+                let zeros = |shape| Self::zeros(device, shape, Held::Pair);
+                made.push([zeros([inputs, rank])?, zeros([rank, outputs])?]);
+            }
         }
-        let (len, number) = (shape[0] * shape[1], device.caps.factors().bytes());
-        let bytes = device.weight_bytes(self.shape, self.form) + place.of * len * number;
-        (self.bytes, self.counted) = (bytes, device.tally.add(bytes));
-        let bytes = len * (NumberFormat::F32.bytes() - number);
-        let form = Form::of(&device.caps, Held::Pair);
-        Ok(Self { shape, form, bytes, counted: device.tally.add(bytes) })
+        Ok(made)
     }
 
     fn write(&mut self, _: &Counting, _: usize, _: &[f32]) {}
@@ -200,14 +205,18 @@ impl Device for Counting {
         None
     }
 
-    fn product<const N: usize>(
+    fn product(
         &self,
-        shape: MatShape,
         _: ToRead,
-        to: [Output<'_, CountedBuf, CountedWeight>; N],
+        _: Option<&mut CountedBuf>,
+        to: Vec<Output<'_, CountedBuf, CountedWeight>>,
     ) {
-        for it in to {
-            self.copies(it.weight.form.product_copy([shape.rows, shape.inputs]));
+        for Output { shape: MatShape { rows, inputs, .. }, weight, pair, .. } in to {
+            self.copies(weight.form.product_copy([rows, inputs]));
+            if let Some(Pair { a, b, rank, .. }) = pair {
+                self.copies(a.form.product_copy([rows, inputs]));
+                self.copies(b.form.product_copy([rows, rank]));
+            }
         }
     }
 

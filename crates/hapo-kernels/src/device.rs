@@ -12,7 +12,7 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, Matrix, Numbers, Output, Paired, Placed};
+use crate::weight::{Heads, Matrix, Numbers, Output, Placed};
 use crate::{device_caps::DeviceCaps, error::Result, number_format::NumberFormat};
 
 type Read<'a, D> = Span<'a, <D as Device>::Buf>;
@@ -28,7 +28,7 @@ type Table<'a, D, T> = &'a <D as Device>::Table<T>;
 pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A flat buffer of numbers.
     type Buf: Buffer;
-    /// A matrix `[inputs, outputs]` that products multiply by, in a form of the device's own.
+    /// A matrix `[inputs, outputs]` that products multiply by, in a form and an order of the device's own.
     type Weight: Matrix<Self>;
     /// A small table of integers, written once per batch.
     type Table<T: TableItem>: Send + Sync + Debug;
@@ -87,42 +87,23 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         }
     }
 
-    /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
-    fn product<const N: usize>(
+    /// Buffers of `rows` rows of these widths, which lie beside each other in one where the device has an interest in it.
+    fn alloc_beside(
         &self,
-        shape: MatShape,
-        x: Read<Self>,
-        to: [Output<'_, Self::Buf, Self::Weight>; N],
-    );
-    /// [`Device::product`] of matrices with pairs: `y = onto + x·w + s·(x·A)·B`. There is room for `s·(x·A)` of each
-    /// in `low`, or behind the rows of `x`.
-    fn product_with_pairs<const N: usize>(
-        &self,
-        shape: MatShape,
-        x: Read<Self>,
-        low: &mut [Self::Buf; 2],
-        to: [Paired<'_, Self::Buf, Self::Weight>; N],
-    ) {
-        let low_shape = to[0].low_shape(shape);
-        let len = low_shape.rows * low_shape.outputs;
-        let mut rooms = low.iter_mut();
-        let lows = to.each_ref().map(|Paired { a, scale, .. }| {
-            let y = rooms.next().expect("room for each").first_mut(len);
-            Output { weight: *a, onto: Accumulate::Multiplied(*scale), y }
-        });
-        self.product(low_shape, x, lows);
-        let pairs = to.each_ref().map(|it| it.b);
-        let mut to = to.map(|it| it.output);
-        let outputs = to.each_mut().map(|it| {
-            let onto = std::mem::replace(&mut it.onto, Accumulate::Existing);
-            Output { weight: it.weight, onto, y: it.y.again() }
-        });
-        self.product(shape, x, outputs);
-        let shape = MatShape { inputs: low_shape.outputs, ..shape };
-        for ((it, b), low) in to.into_iter().zip(pairs).zip(&*low) {
-            self.product(shape, low.first(len), [Output { weight: b, ..it }]);
-        }
+        rows: usize,
+        widths: &[usize],
+        format: NumberFormat,
+    ) -> Result<Vec<Self::Buf>> {
+        widths.iter().map(|width| self.alloc(rows * width, format)).collect()
     }
+    /// `y [rows, outputs] = onto + x [rows, inputs] · w + s·(x·A)·B` for each of some matrices with one `x`, which have all
+    /// pairs that [`Matrix::pairs`] put beside them. There is room for an `x·A` in `low`, and for all behind the rows of `x`.
+    fn product(
+        &self,
+        x: Read<Self>,
+        low: Option<&mut Self::Buf>,
+        to: Vec<Output<'_, Self::Buf, Self::Weight>>,
+    );
     /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
     fn product_input_grad(
         &self,
@@ -132,7 +113,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         onto: Accumulate<Self::Buf>,
         dx: Write<Self>,
     );
-    /// `dw [inputs, outputs] = onto + xᵀ · dy`; `onto` is never a bias.
+    /// `dw = onto + xᵀ · dy`, in the order that the device holds matrices in; `onto` is never a bias.
     fn product_weight_grad(
         &self,
         shape: MatShape,

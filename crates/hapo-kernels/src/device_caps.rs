@@ -54,6 +54,12 @@ impl DeviceCaps {
         matches!(self.machine, Machine::Cpu { .. })
     }
 
+    /// True where matrices, their gradients and moments are held as model folders have them, `[outputs, inputs]`, so that
+    /// those that multiply the same numbers lie one below the other; a CPU holds factors of products transposed.
+    pub fn holds_published(&self) -> bool {
+        !self.is_cpu()
+    }
+
     /// How activations and gradients are held that nothing but products and the operations between them reads.
     pub fn factors(&self) -> NumberFormat {
         match (self.machine, self.compute) {

@@ -67,6 +67,5 @@ pub use shapes::{
 };
 pub use span::{Buffer, Span, SpanMut};
 pub use weight::{
-    Heads, Held, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed, Published,
-    ReadRows,
+    Beside, Heads, Held, Matrix, Numbers, NumbersMut, Output, Pair, Placed, Published, ReadRows,
 };

@@ -292,7 +292,7 @@ pub struct AdamWFactors {
 }
 
 /// Numbers of a buffer: rows of `width`, with room behind each where
-/// [`Device::product_with_pairs`](crate::Device::product_with_pairs) of a device writes there. Lengths and offsets count
+/// [`Device::product`](crate::Device::product) of a device writes x·A there. Lengths and offsets count
 /// no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSize {

@@ -26,6 +26,10 @@ pub enum Held {
 pub trait Matrix<D>: Send + Sync + Debug + Sized {
     /// A matrix `[inputs, outputs]` of zeros.
     fn zeros(device: &D, shape: [usize; 2], held: Held) -> Result<Self>;
+    /// Some that multiply the same numbers, side by side where the device has an interest in it.
+    fn zeros_beside(device: &D, shapes: &[[usize; 2]], held: Held) -> Result<Vec<Self>> {
+        shapes.iter().map(|shape| Self::zeros(device, *shape, held)).collect()
+    }
     /// Bytes of memory that it takes.
     fn bytes(&self) -> usize;
     /// A copy of the part that products read, to restore later.
@@ -34,11 +38,16 @@ pub trait Matrix<D>: Send + Sync + Debug + Sized {
     fn swap(&mut self, _device: &D, copy: &mut Self) {
         std::mem::swap(self, copy);
     }
-    /// B `[shape]` of zeros of a pair beside it, for [`Device::product_with_pairs`](crate::Device::product_with_pairs).
-    fn pair(&mut self, device: &D, shape: [usize; 2], _place: PairPlace) -> Result<Self> {
-        Self::zeros(device, shape, Held::Pair)
+    /// A `[inputs, rank]` and B `[rank, outputs]` of zeros for those of [`Matrix::zeros_beside`] that have a pair.
+    fn pairs(device: &D, rank: usize, of: Vec<Beside<'_, Self>>) -> Result<Vec<[Self; 2]>> {
+        let zeros = |shape| Self::zeros(device, shape, Held::Pair);
+        let shapes = of.into_iter().filter(|it| it.has_pair).map(|it| it.shape);
+        let pair =
+            |[inputs, outputs]: [usize; 2]| Ok([zeros([inputs, rank])?, zeros([rank, outputs])?]);
+        shapes.map(pair).collect()
     }
-    /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
+    /// Host to device: elements from `first` on, in the order that the device holds matrices in: `[inputs, outputs]`, or as
+    /// they are published, where [`DeviceCaps::holds_published`](crate::DeviceCaps::holds_published) says so.
     fn write(&mut self, device: &D, first: usize, from: &[f32]);
     /// Device to host: the same.
     fn read(&self, device: &D, first: usize, to: &mut [f32]);
@@ -111,22 +120,24 @@ impl Published {
 /// A matrix of a product, and where the result goes.
 #[derive(Debug)]
 pub struct Output<'a, B, W> {
+    /// Of the product.
+    pub shape: MatShape,
     /// The matrix.
     pub weight: &'a W,
+    /// The pair beside it.
+    pub pair: Option<Pair<'a, W>>,
     /// The initial value of the product.
     pub onto: Accumulate<'a, B>,
     /// `[rows, outputs]`.
     pub y: SpanMut<'a, B>,
 }
 
-/// A matrix of a product and the pair of an adapter beside it, which adds s·(x·A)·B.
-#[derive(Debug)]
-pub struct Paired<'a, B, W> {
-    /// The matrix, and where the sum of both products goes.
-    pub output: Output<'a, B, W>,
+/// The pair of an adapter beside a matrix, which adds s·(x·A)·B.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a, W> {
     /// A `[inputs, rank]`.
     pub a: &'a W,
-    /// B `[rank, outputs]`, made by [`Matrix::pair`] for the matrix.
+    /// B `[rank, outputs]`.
     pub b: &'a W,
     /// Columns of A and rows of B.
     pub rank: usize,
@@ -134,20 +145,15 @@ pub struct Paired<'a, B, W> {
     pub scale: f32,
 }
 
-impl<B, W> Paired<'_, B, W> {
-    /// The shape of x·A.
-    pub fn low_shape(&self, MatShape { rows, inputs, .. }: MatShape) -> MatShape {
-        MatShape { rows, inputs, outputs: self.rank }
-    }
-}
-
-/// The place of a pair among those whose matrices one product covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PairPlace {
-    /// Its number.
-    pub index: usize,
-    /// How many there are: 1 or 2.
-    pub of: usize,
+/// One of some matrices that multiply the same numbers.
+#[derive(Debug)]
+pub struct Beside<'a, W> {
+    /// The matrix.
+    pub weight: &'a mut W,
+    /// Inputs and outputs.
+    pub shape: [usize; 2],
+    /// It is to have a pair.
+    pub has_pair: bool,
 }
 
 /// Numbers of one tensor.

@@ -100,8 +100,8 @@ fn products() {
                 .into_iter()
                 .enumerate()
         {
-            let output = Output { weight: &weight, onto, y: y.first_mut(m * n) };
-            cpu.product(shape, xs, [output]);
+            let output = Output { shape, pair: None, weight: &weight, onto, y: y.first_mut(m * n) };
+            cpu.product(xs, None, vec![output]);
             let want: Vec<f64> =
                 (0..m * n).map(|i| plain[i] + f64::from([old[i], b[i % n], 0.0][case])).collect();
             agree("product", y.as_slice(), &want);

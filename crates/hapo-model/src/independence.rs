@@ -2,7 +2,8 @@
 
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Output};
 
-use crate::{model::Model, param_layout::Projection};
+use crate::linear::Linear;
+use crate::model::{Layer, Model};
 use hapo_core::Refusal;
 
 /// Rows of the product that others are compared with, and of those.
@@ -17,33 +18,45 @@ impl<D: Device> Model<D> {
             return Ok(None);
         }
         let factors = self.device.caps().factors();
-        let all = self.layers[0].linears().into_iter().zip(Projection::ALL);
-        let of_layer = all.map(|(linear, which)| match which {
-            Projection::Gate | Projection::Up => (linear, factors, false),
-            Projection::O | Projection::Down => (linear, NumberFormat::F32, true),
-            _ => (linear, NumberFormat::F32, false),
-        });
-        for (linear, format, adds) in of_layer.chain([(&self.head, NumberFormat::F32, false)]) {
+        let f32 = NumberFormat::F32;
+        let Layer { q, k, v, o, gate, up, down, .. } = &self.layers[0];
+        let all: [(&[&Linear<D>], NumberFormat, bool); 5] = [
+            (&[q, k, v], f32, false),
+            (&[o], f32, true),
+            (&[gate, up], factors, false),
+            (&[down], f32, true),
+            (&[&self.head], f32, false),
+        ];
+        for (linears, format, adds) in all {
+            let inputs = linears[0].shape[0];
+            let widths: Vec<usize> = linears.iter().map(|it| it.shape[1]).collect();
             let multiplied = |rows| {
-                let [inputs, outputs] = linear.shape;
                 let mut x = self.device.alloc(rows * inputs, factors)?;
-                let mut y = self.device.alloc(rows * outputs, format)?;
+                let mut ys = self.device.alloc_beside(rows, &widths, format)?;
                 self.device.upload(&numbers(rows * inputs), x.first_mut(rows * inputs));
-                let onto = if adds { Accumulate::Existing } else { Accumulate::Nothing };
-                let shape = MatShape { rows, inputs, outputs };
-                let output =
-                    Output { weight: &linear.weight, onto, y: y.first_mut(rows * outputs) };
-                self.device.product(shape, x.first(rows * inputs), [output]);
-                let compared = rows.min(FEW[FEW.len() - 1]) * outputs;
-                let mut values = vec![0.0; compared];
-                self.device.download(y.first(compared), &mut values);
+                let outputs = linears.iter().zip(&mut ys).map(|(linear, y)| {
+                    let outputs = linear.shape[1];
+                    let onto = if adds { Accumulate::Existing } else { Accumulate::Nothing };
+                    let (shape, y) =
+                        (MatShape { rows, inputs, outputs }, y.first_mut(rows * outputs));
+                    Output { shape, weight: &linear.weight, pair: None, onto, y }
+                });
+                let outputs = outputs.collect();
+                self.device.product(x.first(rows * inputs), None, outputs);
+                let mut values = Vec::new();
+                for (y, width) in ys.iter().zip(&widths) {
+                    let mut compared = vec![0.0; rows.min(FEW[FEW.len() - 1]) * width];
+                    self.device.download(y.first(compared.len()), &mut compared);
+                    values.push(compared);
+                }
                 self.device.check()?;
                 Ok::<_, Refusal>(values)
             };
             let among = multiplied(MOST)?;
             for rows in FEW {
                 let alone = multiplied(rows)?;
-                if alone.iter().zip(&among).any(|(a, b)| a.to_bits() != b.to_bits()) {
+                let both = || alone.iter().zip(&among).flat_map(|(a, b)| a.iter().zip(b));
+                if both().any(|(a, b)| a.to_bits() != b.to_bits()) {
                     return Ok(Some(false));
                 }
             }

@@ -7,11 +7,11 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Numbers, NumbersMut, Output,
-    PairPlace, Paired, Span, SpanMut,
+    Accumulate, Beside, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Numbers, NumbersMut,
+    Output, Span, SpanMut,
 };
 
-use crate::param_layout::{Param, Range};
+use crate::param_layout::{Param, Projection, Range, transpose};
 use crate::{gradients::Gradients, lora::LoraShape};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
@@ -28,6 +28,13 @@ impl<D: Device> Vector<D> {
     pub(crate) fn new(device: &D, param: &Param) -> Result<Self, Refusal> {
         let numbers = device.alloc(param.len, NumberFormat::F32)?;
         Ok(Self { numbers, place: param.place() })
+    }
+
+    /// Some that lie side by side where the device has an interest in it.
+    fn beside(device: &D, params: &[&Param]) -> Result<Vec<Self>, Refusal> {
+        let lengths: Vec<usize> = params.iter().map(|it| it.len).collect();
+        let all = device.alloc_beside(1, &lengths, NumberFormat::F32)?.into_iter().zip(params);
+        Ok(all.map(|(numbers, it)| Self { numbers, place: it.place() }).collect())
     }
 
     pub(crate) fn all(&self) -> Span<'_, D::Buf> {
@@ -72,7 +79,7 @@ pub(crate) struct Input<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) x: Span<'a, D::Buf>,
     /// Is `None` for a matrix that never has a pair.
-    pub(crate) low: Option<&'a mut [D::Buf; 2]>,
+    pub(crate) low: Option<&'a mut D::Buf>,
 }
 
 pub(crate) struct Backward<'a, D: Device> {
@@ -89,6 +96,22 @@ impl<D: Device> Linear<D> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
         Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
+    }
+
+    /// Those that multiply the same numbers, with their biases if all have one.
+    pub(crate) fn beside(
+        device: &D,
+        [matrices, biases]: [&[&Param]; 2],
+        held: Held,
+    ) -> Result<Vec<Self>, Refusal> {
+        let shapes: Vec<_> = matrices.iter().map(|it| it.held_shape()).collect();
+        let weights = D::Weight::zeros_beside(device, &shapes, held)?.into_iter();
+        let mut biases = Vector::beside(device, biases)?.into_iter();
+        let linear = |((weight, shape), it): ((_, _), &&Param)| {
+            let place = it.place();
+            Self { weight, shape, place, bias: biases.next(), pair: None }
+        };
+        Ok(weights.zip(shapes).zip(matrices).map(linear).collect())
     }
 
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (Range, Tensor<'_, D>)> {
@@ -109,18 +132,25 @@ impl<D: Device> Linear<D> {
         self.pair.iter_mut().flat_map(|it| [&mut it.a, &mut it.b]).map(NumbersMut::Weight)
     }
 
-    /// Puts a pair of zeros beside the matrix, with the places of A and B.
-    pub(crate) fn add_pair(
-        &mut self,
+    /// Puts pairs of zeros beside those of some matrices with one input that an adapter is for, at the next places.
+    pub(crate) fn add_pairs(
         device: &D,
-        shape: &LoraShape,
-        place: PairPlace,
-        places: [Range; 2],
+        adapter: &LoraShape,
+        linears: &mut [(&mut Self, Projection)],
+        places: &mut impl Iterator<Item = Range>,
     ) -> Result<(), Refusal> {
-        let ([inputs, outputs], rank) = (self.shape, shape.rank);
-        let a = D::Weight::zeros(device, [inputs, rank], Held::Pair)?;
-        let b = self.weight.pair(device, [rank, outputs], place)?;
-        self.pair = Some(Pair { a, b, inputs, rank, scale: shape.scale() as f32, places });
+        let (rank, scale) = (adapter.rank, adapter.scale() as f32);
+        let beside = linears.iter_mut().map(|(it, which)| {
+            let (shape, has_pair) = (it.shape, adapter.targets.contains(which));
+            Beside { weight: &mut it.weight, shape, has_pair }
+        });
+        let pairs = D::Weight::pairs(device, rank, beside.collect())?;
+        let targets = linears.iter_mut().filter(|it| adapter.targets.contains(&it.1));
+        for ((linear, _), [a, b]) in targets.zip(pairs) {
+            let mut place = || places.next().expect("the layout has every pair");
+            let (inputs, places) = (linear.shape[0], [place(), place()]);
+            linear.pair = Some(Pair { a, b, inputs, rank, scale, places });
+        }
         Ok(())
     }
 
@@ -128,16 +158,24 @@ impl<D: Device> Linear<D> {
     pub(crate) fn merge_pair(&mut self, device: &D) -> Result<(), Refusal> {
         let Some(Pair { a, b, rank, scale, .. }) = self.pair.take() else { return Ok(()) };
         let [inputs, outputs] = self.shape;
-        let mut factor = vec![0.0; inputs * rank];
-        a.read(device, 0, &mut factor);
+        // Between the order of the device and that of rows, one for each input.
+        let is_by_outputs = device.caps().holds_published();
+        let turned = |numbers: Vec<f32>, [rows, columns]: [usize; 2]| {
+            if is_by_outputs { transpose(&numbers, rows, columns) } else { numbers }
+        };
+        let read = |weight: &D::Weight, columns: usize| {
+            let mut numbers = vec![0.0; inputs * columns];
+            weight.read(device, 0, &mut numbers);
+            turned(numbers, [columns, inputs])
+        };
+        let mut factor = read(&a, rank);
         for it in &mut factor {
             *it *= scale;
         }
-        let mut numbers = vec![0.0; inputs * outputs];
-        self.weight.read(device, 0, &mut numbers);
+        let mut numbers = read(&self.weight, outputs);
         let shape = MatShape { rows: inputs, inputs: rank, outputs };
         add_product(device, shape, &factor, &b, &mut numbers)?;
-        self.weight.write(device, 0, &numbers);
+        self.weight.write(device, 0, &turned(numbers, [inputs, outputs]));
         Ok(())
     }
 
@@ -151,39 +189,28 @@ impl<D: Device> Linear<D> {
         Self::products([(self, y)], input, true);
     }
 
-    /// [`Linear::forward`] of one `x` by two matrices of one shape.
-    pub(crate) fn forward_both(
-        [one, two]: [&Self; 2],
+    /// [`Linear::forward`] of one `x` by matrices that were made beside each other.
+    pub(crate) fn forward_all<const N: usize>(
+        all: [(&Self, SpanMut<D::Buf>); N],
         input: Input<'_, D>,
-        [y, second]: [SpanMut<D::Buf>; 2],
     ) {
-        if one.pair.is_some() == two.pair.is_some() {
-            return Self::products([(one, y), (two, second)], input, false);
-        }
-        let Input { device, x, mut low } = input;
-        one.forward(Input { device, x, low: low.as_deref_mut() }, y);
-        two.forward(Input { device, x, low }, second);
+        Self::products(all, input, false);
     }
 
-    /// Products of one `x` by matrices of one shape that have pairs alike, onto what is there if `adds`.
+    /// Products of one `x`, onto what is there if `adds`.
     fn products<const N: usize>(
         all: [(&Self, SpanMut<D::Buf>); N],
         Input { device, x, low }: Input<'_, D>,
         adds: bool,
     ) {
-        let shape = all[0].0.shape_for(x);
-        let low = all[0].0.pair.as_ref().and(low);
-        let output = |(linear, y)| {
-            let linear: &Self = linear;
-            let onto = if adds { Accumulate::Existing } else { linear.bias() };
-            Output { weight: &linear.weight, onto, y }
-        };
-        let Some(low) = low else { return device.product(shape, x, all.map(output)) };
         let outputs = all.map(|(linear, y)| {
-            let Pair { a, b, rank, scale, .. } = linear.pair.as_ref().expect("pairs alike");
-            Paired { output: output((linear, y)), a, b, rank: *rank, scale: *scale }
+            let onto = if adds { Accumulate::Existing } else { linear.bias() };
+            let pair = linear.pair.as_ref().map(|Pair { a, b, rank, scale, .. }| {
+                hapo_kernels::Pair { a, b, rank: *rank, scale: *scale }
+            });
+            Output { shape: linear.shape_for(x), weight: &linear.weight, pair, onto, y }
         });
-        device.product_with_pairs(shape, x, low, outputs);
+        device.product(x, low, outputs.into());
     }
 
     fn bias(&self) -> Accumulate<'_, D::Buf> {
@@ -227,7 +254,7 @@ impl<D: Device> Linear<D> {
             let shape = MatShape { rows, inputs: pair.inputs, outputs: pair.rank };
             let ([a, b], rank) = (pair.places, pair.rank);
             let (onto, y) = (Accumulate::Multiplied(pair.scale), pass.low.first_mut(rows * rank));
-            device.product(shape, x, [Output { weight: &pair.a, onto, y }]);
+            device.product(x, None, vec![Output { shape, weight: &pair.a, pair: None, onto, y }]);
             let (low, d_low) = (pass.low.first(rows * rank), pass.d_low.first(rows * rank));
             let shape = MatShape { rows, inputs: rank, outputs };
             pass.gradients.add_product(device, b, shape, low, dy);
@@ -256,8 +283,9 @@ pub(crate) fn add_product<D: Device>(
         Ok::<_, Refusal>(buf)
     };
     let (factor, mut y) = (uploaded(x)?, uploaded(numbers)?);
-    let output = Output { weight, onto: Accumulate::Existing, y: y.first_mut(numbers.len()) };
-    device.enter(|| device.product(shape, factor.first(x.len()), [output]));
+    let (onto, sum) = (Accumulate::Existing, y.first_mut(numbers.len()));
+    let output = Output { shape, weight, pair: None, onto, y: sum };
+    device.enter(|| device.product(factor.first(x.len()), None, vec![output]));
     device.download(y.first(numbers.len()), numbers);
     Ok(device.check()?)
 }

@@ -60,13 +60,17 @@ impl<D: Device> Layer<D> {
     ) -> Result<Self, Refusal> {
         let param = |name: &str| layout.get(&format!("model.layers.{index}.{name}"));
         let vector = |name: &str| Vector::new(device, param(name)?);
-        let linear = |which: Projection| {
-            let matrix = param(&format!("{}.weight", which.module()))?;
-            let bias = param(&format!("{}.bias", which.module())).ok();
-            let mut linear = Linear::new(device, matrix, held)?;
-            linear.bias = bias.map(|it| Vector::new(device, it)).transpose()?;
-            Ok::<_, Refusal>(linear)
-        };
+        let of = |which: Projection, what| param(&format!("{}.{what}", which.module()));
+        let mut linears = Vec::new();
+        for group in Projection::BESIDE {
+            let matrices = group.iter().map(|it| of(*it, "weight"));
+            let matrices = matrices.collect::<Result<Vec<_>, _>>()?;
+            let biases: Vec<_> = group.iter().filter_map(|it| of(*it, "bias").ok()).collect();
+            assert!([0, group.len()].contains(&biases.len()), "biases for all that lie beside");
+            linears.extend(Linear::beside(device, [&matrices, &biases], held)?);
+        }
+        let [q, k, v, o, gate, up, down] =
+            linears.try_into().expect("a matrix for each projection");
         let of_heads = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"];
         let qk_norm = match of_heads.map(|name| param(name).is_ok()) {
             [true, true] => Some([vector(of_heads[0])?, vector(of_heads[1])?]),
@@ -76,15 +80,15 @@ impl<D: Device> Layer<D> {
             norms.names().map(|name| name.map(vector).transpose());
         Ok(Self {
             attn_norms: [before_attention?, after_attention?],
-            q: linear(Projection::Q)?,
-            k: linear(Projection::K)?,
-            v: linear(Projection::V)?,
+            q,
+            k,
+            v,
             qk_norm,
-            o: linear(Projection::O)?,
+            o,
             mlp_norms: [before_mlp?, after_mlp?],
-            gate: linear(Projection::Gate)?,
-            up: linear(Projection::Up)?,
-            down: linear(Projection::Down)?,
+            gate,
+            up,
+            down,
         })
     }
 
@@ -144,6 +148,7 @@ impl<D: Device> Model<D> {
             Held::Frozen(NumberFormat::Bf16) => (ParamLayout::transposed(&config), held),
             _ => (ParamLayout::of(&config), Held::Plain),
         };
+        let layout = layout.on(device.caps());
         let matrix = |name: &str, held| Linear::new(&device, layout.get(name)?, held);
         let embedding = if config.tied { None } else { Some(matrix(EMBEDDING, looked_up)?) };
         let head = matrix(if config.tied { EMBEDDING } else { HEAD }, held)?;
@@ -383,7 +388,14 @@ impl<D: Device> Model<D> {
         let device = self.device.clone();
         for (here, there) in self.trained_mut().into_iter().zip(&mut other.0) {
             match (here, there) {
-                (NumbersMut::Span(here), Copied::Vector(there)) => std::mem::swap(here.buf, there),
+                // Where it lies, since biases lie beside each other.
+                (NumbersMut::Span(mut here), Copied::Vector(there)) => {
+                    let [mut ours, mut theirs] = [vec![0.0; here.len], vec![0.0; here.len]];
+                    device.download(here.buf.at(here.offset, here.len), &mut ours);
+                    device.download(there.first(here.len), &mut theirs);
+                    device.upload(&theirs, here.again());
+                    device.upload(&ours, there.first_mut(here.len));
+                }
                 (NumbersMut::Weight(here), Copied::Matrix(there)) => here.swap(&device, there),
                 _ => debug_assert!(false, "a copy of this model"),
             }
@@ -394,20 +406,13 @@ impl<D: Device> Model<D> {
     /// are. Fill it with [`Model::set_tensor`].
     pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), Refusal> {
         families::check_run(&self.config, self.device.caps(), Some(&shape))?;
-        let layout = shape.layout(&self.config);
+        let layout = shape.layout(&self.config).on(self.device.caps());
         let mut places = layout.params().iter().map(Param::place);
         for layer in &mut self.layers {
-            for (which, linear) in Projection::ALL.into_iter().zip(layer.linears_mut()) {
-                if shape.targets.contains(&which) {
-                    let [a, b] = [places.next(), places.next()];
-                    let places = a.zip(b).expect("the layout has every pair");
-                    linear.add_pair(
-                        &self.device,
-                        &shape,
-                        which.pair_place(&shape.targets),
-                        places.into(),
-                    )?;
-                }
+            let mut all = layer.linears_mut().into_iter().zip(Projection::ALL);
+            for group in Projection::BESIDE {
+                let mut linears: Vec<_> = all.by_ref().take(group.len()).collect();
+                Linear::add_pairs(&self.device, &shape, &mut linears, &mut places)?;
             }
         }
         drop(places);

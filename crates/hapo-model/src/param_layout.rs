@@ -1,11 +1,12 @@
 //! The place of every parameter in the flat buffers of gradients and moments, and in files.
 //!
-//! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list. Price: linear weights are
-//! held transposed, `[in, out]`, since that is the faster order for every product; a tied embedding is held in the
-//! order of the head. Tensors start on cache lines, so up to 15 elements between them are padding (always zero).
+//! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list. Price: a CPU holds linear
+//! weights transposed, `[in, out]`, since that is the faster order for every product, and a tied embedding in the order
+//! of the head; a GPU holds all as published. The buffers that a resumed run reads have the CPU's order on both. Tensors
+//! start on cache lines, so up to 15 elements between them are padding (always zero).
 
 use hapo_core::Refusal;
-use hapo_kernels::{PairPlace, Published};
+use hapo_kernels::{DeviceCaps, Published};
 
 use crate::config::{Config, TensorSpec};
 
@@ -24,8 +25,37 @@ pub struct Param {
     /// First element in the flat buffer.
     pub offset: usize,
     pub len: usize,
+    /// A factor of products, which a CPU and the files of a run's state have transposed.
+    pub is_factor: bool,
     /// The buffer holds the transposed matrix.
     pub transposed: bool,
+}
+
+/// A range of a flat buffer that files have in one piece.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its first element.
+    pub first: usize,
+    /// Its elements.
+    pub len: usize,
+    /// Rows and columns of a matrix that files have transposed.
+    turned: Option<[usize; 2]>,
+}
+
+impl Piece {
+    /// From the order of the buffer to that of files.
+    pub fn into_files_order(self, values: &mut [f32]) {
+        if let Some([rows, columns]) = self.turned {
+            let matrix = &mut values[..rows * columns];
+            matrix.copy_from_slice(&transpose(matrix, rows, columns));
+        }
+    }
+
+    /// The way back.
+    pub fn out_of_files_order(self, values: &mut [f32]) {
+        Self { turned: self.turned.map(|[rows, columns]| [columns, rows]), ..self }
+            .into_files_order(values);
+    }
 }
 
 /// All parameters in the order of [`Config::tensors`].
@@ -58,8 +88,10 @@ impl ParamLayout {
                 let elements = spec.shape.iter().product();
                 let offset = len;
                 len += usize::next_multiple_of(elements, ALIGN);
+                let is_factor = spec.shape.len() == 2 && is_product(&spec);
                 Param {
-                    transposed: spec.shape.len() == 2 && is_product(&spec),
+                    is_factor,
+                    transposed: is_factor,
                     name: spec.name,
                     shape: spec.shape,
                     offset,
@@ -68,6 +100,30 @@ impl ParamLayout {
             })
             .collect();
         Self { params, len }
+    }
+
+    /// As a device holds it.
+    #[must_use]
+    pub(crate) fn on(mut self, caps: DeviceCaps) -> Self {
+        for param in &mut self.params {
+            param.transposed = param.is_factor && !caps.holds_published();
+        }
+        self
+    }
+
+    /// The buffer in pieces of at most so many elements, or, where files have another order, of a tensor each.
+    pub fn pieces(&self, most: usize) -> Vec<Piece> {
+        if self.params.iter().all(|it| it.is_factor == it.transposed) {
+            let firsts = (0..self.len).step_by(most);
+            let piece = |first| Piece { first, len: most.min(self.len - first), turned: None };
+            return firsts.map(piece).collect();
+        }
+        let piece = |it: &Param| Piece {
+            first: it.offset,
+            len: it.len.next_multiple_of(ALIGN),
+            turned: it.is_factor.then(|| [it.shape[0], it.shape[1]]),
+        };
+        self.params.iter().map(piece).collect()
     }
 
     pub fn params(&self) -> &[Param] {
@@ -123,7 +179,7 @@ impl Param {
 
     /// Inputs and outputs, or rows and columns of an embedding that is looked up; of a vector 1 and its length.
     pub(crate) fn held_shape(&self) -> [usize; 2] {
-        match (&self.shape[..], self.transposed) {
+        match (&self.shape[..], self.is_factor) {
             (&[outputs, inputs], true) => [inputs, outputs],
             (&[rows, columns], false) => [rows, columns],
             _ => [1, self.len],
@@ -205,16 +261,9 @@ impl Projection {
     pub const ALL: [Self; 7] =
         [Self::Q, Self::K, Self::V, Self::O, Self::Gate, Self::Up, Self::Down];
 
-    /// The place of its pair among the targets that one product covers: keys and values, gate and up.
-    pub(crate) fn pair_place(self, targets: &[Self]) -> PairPlace {
-        let (both, index) = match self {
-            Self::K | Self::V => ([Self::K, Self::V], usize::from(self == Self::V)),
-            Self::Gate | Self::Up => ([Self::Gate, Self::Up], usize::from(self == Self::Up)),
-            Self::Q | Self::O | Self::Down => ([self; 2], 0),
-        };
-        let is_two = both[0] != both[1] && both.iter().all(|it| targets.contains(it));
-        if is_two { PairPlace { index, of: 2 } } else { PairPlace { index: 0, of: 1 } }
-    }
+    /// The same in order, those together that multiply the same numbers.
+    pub(crate) const BESIDE: [&[Self]; 4] =
+        [&[Self::Q, Self::K, Self::V], &[Self::O], &[Self::Gate, Self::Up], &[Self::Down]];
 
     /// Its published name: `q_proj`.
     pub fn name(self) -> &'static str {

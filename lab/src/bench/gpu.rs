@@ -75,8 +75,9 @@ pub(super) fn rates<D: Device>(device: &D, shape: MatShape, numbers: usize) -> R
     let (x, mut y) = (room(m * k)?, room(m * n)?);
     let weight = &D::Weight::zeros(device, [k, n], Held::Plain)?;
     let product = best(device, &mut y, |y| {
-        let output = Output { weight, onto: Accumulate::Nothing, y: y.first_mut(m * n) };
-        device.product(shape, x.first(m * k), [output]);
+        let (onto, y) = (Accumulate::Nothing, y.first_mut(m * n));
+        let output = Output { shape, weight, pair: None, onto, y };
+        device.product(x.first(m * k), None, vec![output]);
     })?;
     let from = room(numbers)?;
     let mut to = room(numbers)?;

@@ -79,8 +79,8 @@ pub fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let best = best_of(20, || {
         cpu.enter(|| {
             let y = y.first_mut(m * n);
-            let output = Output { weight, onto: Accumulate::Nothing, y };
-            cpu.product(shape, x.first(m * k), [output]);
+            let output = Output { shape, weight, pair: None, onto: Accumulate::Nothing, y };
+            cpu.product(x.first(m * k), None, vec![output]);
         });
     });
     Ok(2.0 * (m * n * k) as f64 / best)

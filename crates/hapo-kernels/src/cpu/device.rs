@@ -17,8 +17,8 @@ use crate::shapes::{
     Accumulate, Activation, AdamW, BufferSize, DrawRow, DrawnToken, EmbeddingLayout, MatShape,
     MomentsMut, TableItem,
 };
-use crate::span::{Span, SpanMut};
-use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
+use crate::span::{Buffer, Span, SpanMut};
+use crate::weight::{Heads, Numbers, NumbersMut, Output, Pair, Placed};
 use crate::{device_caps::DeviceCaps, draw::draw, error::Result};
 
 type Read<'a> = Span<'a, CpuBuf>;
@@ -83,16 +83,20 @@ impl Device for Cpu {
         });
     }
 
-    fn product<const N: usize>(
+    fn product(
         &self,
-        shape: MatShape,
         x: Read,
-        to: [Output<'_, CpuBuf, CpuWeight>; N],
+        mut low: Option<&mut CpuBuf>,
+        to: Vec<Output<'_, CpuBuf, CpuWeight>>,
     ) {
-        for Output { weight, onto, mut y } in to {
-            weight.product(self, shape, x.read(), &onto, y.again().write());
-            if let Accumulate::Multiplied(factor) = onto {
-                self.scale(y, factor);
+        for Output { shape, weight, pair, onto, mut y } in to {
+            self.multiply(shape, x, weight, &onto, y.again());
+            if let Some(Pair { a, b, rank, scale }) = pair {
+                let low = low.as_deref_mut().expect("room for x·A");
+                let (len, of_a) = (shape.rows * rank, MatShape { outputs: rank, ..shape });
+                self.multiply(of_a, x, a, &Accumulate::Multiplied(scale), low.first_mut(len));
+                let of_b = MatShape { inputs: rank, ..shape };
+                self.multiply(of_b, low.first(len), b, &Accumulate::Existing, y);
             }
         }
     }
@@ -248,5 +252,14 @@ impl Device for Cpu {
             (it.at..it.at + it.len, parameter)
         });
         update::adamw(self, step, gradient.as_slice(), moments, parameters);
+    }
+}
+
+impl Cpu {
+    fn multiply(&self, shape: MatShape, x: Read, w: &CpuWeight, onto: &Onto, mut y: Write) {
+        w.product(self, shape, x.read(), onto, y.again().write());
+        if let Accumulate::Multiplied(factor) = onto {
+            self.scale(y, *factor);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Device, Held, MatShape, Matrix};
+use hapo_kernels::{Cpu, CpuWeight, Held, MatShape, Matrix};
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
@@ -22,12 +22,12 @@ pub enum Form {
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged; without an adapter all of them
 /// are. One tensor is in memory at a time, as f32. Tokenizer, chat template and end tokens are those that the adapter was
 /// trained with, where its folder has them.
-pub fn merge<D: Device>(
+pub fn merge(
     out: &Path,
     form: Form,
     model: &ModelFolder,
     adapter: Option<&AdapterFolder>,
-    device: &D,
+    device: &Cpu,
 ) -> Result<(), Refusal> {
     let (mut files, mut config) = (model.tokenizer_files()?, model.config.clone());
     if let Some(adapter) = adapter {
@@ -46,11 +46,11 @@ pub fn merge<D: Device>(
     }
 }
 
-fn merged<D: Device>(
+fn merged(
     spec: &TensorSpec,
     model: &ModelFolder,
     adapter: Option<&AdapterFolder>,
-    device: &D,
+    device: &Cpu,
 ) -> Result<Vec<f32>, Refusal> {
     let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
     let Some(adapter) = adapter else { return Ok(values) };
@@ -60,7 +60,7 @@ fn merged<D: Device>(
     for it in &mut a {
         *it *= scale;
     }
-    let mut factor = D::Weight::zeros(device, [rank, outputs], Held::Plain)?;
+    let mut factor = CpuWeight::zeros(device, [rank, outputs], Held::Plain)?;
     factor.write(device, 0, &transpose(&b, outputs, rank));
     values = transpose(&values, outputs, inputs);
     // The products of the decoder, so that a merged model has the bits of one that was merged in memory.

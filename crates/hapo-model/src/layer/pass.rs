@@ -192,8 +192,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         };
         let is_normed = p.attn_norms[0].is_some();
         let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
-        p.q.forward(self.input(x, low), q_to);
-        Linear::forward_both([&p.k, &p.v], self.input(x, low), [k_to, v]);
+        Linear::forward_all([(&p.q, q_to), (&p.k, k_to), (&p.v, v)], self.input(x, low));
         if let (Some(raw), Some(norms)) = (&mut saved.raw_heads, &p.qk_norm) {
             for ((norm, raw), y) in norms.iter().zip(raw).zip([q, k]) {
                 self.norm(norm, raw.x.first(y.len), y, &mut raw.inverse, None);
@@ -327,8 +326,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let inverse = &mut saved.mlp_norm_inverse;
         self.enter(before.as_ref(), saved.resid_mid.first(all), inverse, to);
         let x = if before.is_some() { &saved.mlp_norm } else { &saved.resid_mid }.first(all);
-        let to = [saved.gate.first_mut(ffn), saved.up.first_mut(ffn)];
-        Linear::forward_both([&p.gate, &p.up], self.input(x, low), to);
+        let (gate, up) = (saved.gate.first_mut(ffn), saved.up.first_mut(ffn));
+        Linear::forward_all([(&p.gate, gate), (&p.up, up)], self.input(x, low));
         let (gate, up) = (saved.gate.first(ffn), saved.up.first(ffn));
         self.device.gated(c.decoder.activation, gate, up, mlp_hidden.first_mut(ffn));
         let output = saved.blocks.as_mut().map(|[_, mlp]| mlp);
@@ -389,7 +388,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         dy
     }
 
-    fn input<'b>(&'b self, x: Span<'b, D::Buf>, low: &'b mut [D::Buf; 2]) -> Input<'b, D> {
+    fn input<'b>(&'b self, x: Span<'b, D::Buf>, low: &'b mut D::Buf) -> Input<'b, D> {
         Input { device: self.device, x, low: Some(low) }
     }
 

@@ -9,12 +9,23 @@ use crate::config::Config;
 #[derive(Debug)]
 pub(crate) struct Scratch<D: Device> {
     pub(crate) mlp_hidden: D::Buf,
-    /// s·x·A, `[rows, rank]`, of a matrix and of another with the same x.
-    pub(crate) low: [D::Buf; 2],
+    /// s·x·A, `[rows, rank]`, of a matrix.
+    pub(crate) low: D::Buf,
     /// Queries, keys and values in f32, where attention reads another format.
     pub(crate) heads: Option<[D::Buf; 3]>,
     /// A block's output, where it is not added as it is.
     pub(crate) block: Option<D::Buf>,
+}
+
+/// Results of products of one x.
+fn beside<D: Device, const N: usize>(
+    device: &D,
+    rows: usize,
+    widths: [usize; N],
+    format: NumberFormat,
+) -> Result<[D::Buf; N], Refusal> {
+    let buffers = device.alloc_beside(rows, &widths, format)?;
+    Ok(buffers.try_into().expect("a buffer for each width"))
 }
 
 fn where_needed<D: Device>(
@@ -37,17 +48,21 @@ impl<D: Device> Scratch<D> {
         let mlp_hidden =
             device.alloc(BufferSize { rows, width: config.ffn, room: rank }, factors)?;
         let shape = config.attention_shape();
+        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
         let wide = |width: usize| device.alloc(rows * width, NumberFormat::F32);
-        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
-        let heads = match device.caps().attention(shape) {
-            NumberFormat::F32 => None,
-            NumberFormat::Bf16 => Some([wide(q_dim)?, wide(kv_dim)?, wide(kv_dim)?]),
+        let heads = match (device.caps().attention(shape), config.decoder.qk_norm) {
+            (NumberFormat::F32, _) => None,
+            (NumberFormat::Bf16, None) => Some(beside(device, rows, widths, NumberFormat::F32)?),
+            // A norm writes queries and keys, the products of which go elsewhere.
+            (NumberFormat::Bf16, Some(_)) => {
+                let [q, k, v] = widths.map(wide);
+                Some([q?, k?, v?])
+            }
         };
         let decoder = &config.decoder;
         let is_changed = decoder.norms.are_after() || decoder.multipliers.residual != 1.0;
         let block = where_needed(device, is_changed, rows * config.hidden)?;
-        let low = || device.alloc(rows * rank, factors);
-        let low = [low()?, low()?];
+        let low = device.alloc(rows * rank, factors)?;
         Ok(Self { mlp_hidden, low, heads, block })
     }
 }
@@ -91,16 +106,18 @@ impl<D: Device> LayerActivations<D> {
         let (q_dim, kv_dim, kv_width) = (shape.q_dim(), shape.kv_dim(), kv_layers * shape.kv_dim());
         let (factors, attention) = (device.caps().factors(), device.caps().attention(shape));
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
-        let factor = |width: usize| device.alloc(rows * width, factors);
         let of_attention = |width: usize| device.alloc(rows * width, attention);
         let input = |width: usize, inverses: usize| {
             Ok::<_, Refusal>(NormInput { x: buf(width)?, inverse: buf(inverses)? })
         };
-        // Two matrices with pairs read a norm's output together.
-        let normed =
-            || device.alloc(BufferSize { rows, width: config.hidden, room: 2 * rank }, factors);
+        // Some matrices with pairs read a norm's output together.
+        let normed = |pairs: usize| {
+            let size = BufferSize { rows, width: config.hidden, room: pairs * rank };
+            device.alloc(size, factors)
+        };
+        let [gate, up] = beside(device, rows, [config.ffn; 2], factors)?;
         Ok(Self {
-            attn_norm: normed()?,
+            attn_norm: normed(3)?,
             attn_norm_inverse: buf(1)?,
             raw_heads: match config.decoder.qk_norm {
                 Some(_) => Some([input(q_dim, config.heads)?, input(kv_dim, config.kv_heads)?]),
@@ -115,10 +132,10 @@ impl<D: Device> LayerActivations<D> {
                 None
             },
             resid_mid: buf(config.hidden)?,
-            mlp_norm: normed()?,
+            mlp_norm: normed(2)?,
             mlp_norm_inverse: buf(1)?,
-            gate: factor(config.ffn)?,
-            up: factor(config.ffn)?,
+            gate,
+            up,
         })
     }
 }

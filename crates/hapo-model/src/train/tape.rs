@@ -292,7 +292,7 @@ impl<D: Device> Body<D> {
     ) {
         let (mut d, mut d_low) = self.gradient.take().expect("the gradient was reserved");
         let device = &model.device;
-        let (low, d_low_too) = (&mut self.scratch.low[0], &mut d_low);
+        let (low, d_low_too) = (&mut self.scratch.low, &mut d_low);
         let mut products = Backward { device, gradients: &mut *gradients, low, d_low: d_low_too };
         head.backward(model, batch, &mut d.resid, &mut products);
         let is_all_saved = self.saved.len() == model.config.layers;
@@ -300,7 +300,7 @@ impl<D: Device> Body<D> {
             if !is_all_saved {
                 self.layer(model, batch, index);
             }
-            let Scratch { mlp_hidden, low: [low, _], .. } = &mut self.scratch;
+            let Scratch { mlp_hidden, low, .. } = &mut self.scratch;
             let d_low = &mut d_low;
             let products = Backward { device, gradients: &mut *gradients, low, d_low };
             let slot = index % self.saved.len();

@@ -11,7 +11,7 @@ use hapo_model::folder::{
     AdapterNote, CHECKSUMS, Checksums, DIFFERS, Layout, broken_checkpoint, checksums,
     write_adapter, write_file,
 };
-use hapo_model::{Dtype, Model};
+use hapo_model::{Dtype, Model, ParamLayout};
 use sha2::{Digest, Sha256};
 
 use crate::{Result, engine::trainer::Trainer};
@@ -35,10 +35,10 @@ impl<D: Device> Trainer<D> {
         let (model, moments) = (&self.model, &self.moments);
         let write = || {
             let mut written = write_model(folder, model, files)?;
-            let len = model.trained_len();
+            let layout = model.trained_layout();
             let mut keep = |name: &str, read: &dyn Fn(usize, &mut [f32])| -> Result<()> {
                 let sum = write_file(&folder.join(name), |out| {
-                    each_piece(len, read, |bytes| out.write_all(bytes))
+                    each_piece(layout, read, |bytes| out.write_all(bytes))
                 })?;
                 written.insert(name.to_owned(), sum);
                 Ok(())
@@ -59,26 +59,27 @@ impl<D: Device> Trainer<D> {
     /// Puts the state in `folder` back, bit for bit, as that after `updates` updates, and checks it on the way.
     pub fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
         let (model, moments) = (&mut self.model, &mut self.moments);
-        let (n, sums) = (model.trained_len(), checksums_of(folder)?);
+        let (layout, sums) = (model.trained_layout().clone(), checksums_of(folder)?);
         let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
             let mut file = open_of(folder, name)?;
             let refuse = |problem: &str| broken_checkpoint(folder, &format!("{name}{problem}"));
-            let (mut values, mut hash) = (vec![0.0_f32; PIECE.min(n)], Sha256::new());
-            for start in (0..n).step_by(PIECE) {
-                let values = &mut values[..PIECE.min(n - start)];
-                let bytes = bytemuck::cast_slice_mut(values);
+            let mut hash = Sha256::new();
+            for piece in layout.pieces(PIECE) {
+                let mut values = vec![0.0_f32; piece.len];
+                let bytes = bytemuck::cast_slice_mut(&mut values);
                 file.read_exact(bytes).map_err(|it| match it.kind() {
                     ErrorKind::UnexpectedEof => {
-                        refuse(&format!(": expected {} bytes, got less", 4 * n))
+                        refuse(&format!(": expected {} bytes, got less", layout.bytes()))
                     }
                     _ => Refusal::io("read", &folder.join(name))(it),
                 })?;
                 hash.update(bytes);
-                turn_little_endian(values);
+                turn_little_endian(&mut values);
                 if values.iter().any(|it| !it.is_finite()) {
                     return Err(refuse(": a number is NaN or infinite"));
                 }
-                take(start, values);
+                piece.out_of_files_order(&mut values);
+                take(piece.first, &values);
             }
             let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
             if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
@@ -118,18 +119,18 @@ pub(crate) const MOMENTS: [&str; 2] =
 /// what training holds.
 const PIECE: usize = 1 << 20;
 
-/// Hands over `len` numbers as little-endian bytes, piece by piece; `read` gives those from one on.
+/// Hands over a buffer as little-endian bytes in the order of files, piece by piece; `read` gives numbers from one on.
 fn each_piece<E>(
-    len: usize,
+    layout: &ParamLayout,
     read: impl Fn(usize, &mut [f32]),
     mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut values = vec![0.0_f32; PIECE.min(len)];
-    for start in (0..len).step_by(PIECE) {
-        let values = &mut values[..PIECE.min(len - start)];
-        read(start, values);
-        turn_little_endian(values);
-        take(bytemuck::cast_slice(values))?;
+    for piece in layout.pieces(PIECE) {
+        let mut values = vec![0.0_f32; piece.len];
+        read(piece.first, &mut values);
+        piece.into_files_order(&mut values);
+        turn_little_endian(&mut values);
+        take(bytemuck::cast_slice(&values))?;
     }
     Ok(())
 }
@@ -145,14 +146,14 @@ fn turn_little_endian(values: &mut [f32]) {
 pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     let mut hash = Sha256::new();
     if model.adapter().is_some() {
-        add_to(&mut hash, model.layout().len(), |at, to| model.read_weights(at, to));
+        add_to(&mut hash, model.layout(), |at, to| model.read_weights(at, to));
     }
-    add_to(&mut hash, model.trained_len(), |at, to| model.read_trained(at, to));
+    add_to(&mut hash, model.trained_layout(), |at, to| model.read_trained(at, to));
     hex(hash.finalize())
 }
 
-fn add_to(hash: &mut Sha256, len: usize, read: impl Fn(usize, &mut [f32])) {
-    let Ok(()) = each_piece(len, read, |bytes| {
+fn add_to(hash: &mut Sha256, layout: &ParamLayout, read: impl Fn(usize, &mut [f32])) {
+    let Ok(()) = each_piece(layout, read, |bytes| {
         hash.update(bytes);
         Ok::<_, Infallible>(())
     });
@@ -167,7 +168,7 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
     }
     let mut hash = Sha256::new();
     hash.update(base);
-    add_to(&mut hash, model.trained_len(), |at, to| model.read_trained(at, to));
+    add_to(&mut hash, model.trained_layout(), |at, to| model.read_trained(at, to));
     hex(hash.finalize())
 }
 

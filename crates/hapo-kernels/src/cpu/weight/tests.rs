@@ -67,8 +67,14 @@ fn bf16_weights_give_the_bits_of_the_other_products() {
                 };
                 let product = |weight: &CpuWeight| {
                     let mut y = buf(&cpu, &before);
-                    let output = Output { weight, onto: onto(), y: y.first_mut(before.len()) };
-                    cpu.product(shape, x.first(x.len()), [output]);
+                    let output = Output {
+                        shape,
+                        pair: None,
+                        weight,
+                        onto: onto(),
+                        y: y.first_mut(before.len()),
+                    };
+                    cpu.product(x.first(x.len()), None, vec![output]);
                     y.as_slice().to_vec()
                 };
                 let expected = product(&wide);
@@ -142,7 +148,8 @@ fn a_write_and_an_update_undo_the_copy_for_few_rows() {
     w.write(&cpu, 1, &[4.0]);
     let (x, mut y) = (buf(&cpu, &[1.0]), buf(&cpu, &[0.0; 2]));
     let shape = MatShape { rows: 1, inputs: 1, outputs: 2 };
-    let output = Output { weight: &w, onto: Accumulate::Nothing, y: y.first_mut(2) };
-    cpu.product(shape, x.first(1), [output]);
+    let output =
+        Output { shape, pair: None, weight: &w, onto: Accumulate::Nothing, y: y.first_mut(2) };
+    cpu.product(x.first(1), None, vec![output]);
     assert_eq!(y.as_slice(), [1.0, 4.0]);
 }

@@ -99,8 +99,9 @@ fn products(cpu: &Cpu, shape: MatShape, start: &str) -> [Vec<f32>; 3] {
     let mut dx = buf(cpu, &numbers(rows * inputs, 6));
     let mut dw = buf(cpu, &numbers(inputs * outputs, 7));
     let (ny, nx, nw) = (y.len(), dx.len(), dw.len());
-    let output = Output { weight: &packed, onto: onto(true), y: y.first_mut(ny) };
-    cpu.product(shape, x.first(nx), [output]);
+    let output =
+        Output { shape, pair: None, weight: &packed, onto: onto(true), y: y.first_mut(ny) };
+    cpu.product(x.first(nx), None, vec![output]);
     cpu.product_input_grad(shape, dy.first(ny), &packed, onto(false), dx.first_mut(nx));
     cpu.product_weight_grad(shape, x.first(nx), dy.first(ny), onto(false), dw.first_mut(nw));
     [y, dx, dw].map(|it| it.as_slice().to_vec())
