@@ -66,7 +66,11 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
         hint.or_else(key)
     };
     let instead = flag.filter(|_| is_recipes).and_then(named);
-    if let Some(word) = unknown_command(error, command, arguments) {
+    // The word that is in the place of a command and is none, also behind `help`.
+    let is_first = error.kind() == ErrorKind::InvalidSubcommand;
+    let word = arguments.iter().skip(1).find(|it| *it != "help").filter(|_| is_first);
+    let word = word.and_then(|it| it.to_str());
+    if let Some(word) = word.filter(|it| command.find_subcommand(it).is_none()) {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
         let other = OTHER_COMMANDS.iter().find(|(name, _)| *name == word);
         let meant = || did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands");
@@ -77,17 +81,6 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
     let (Some(flag), Some(instead)) = (flag, instead) else { error.exit() };
     errln!("error: unexpected argument '{flag}'\nhint: {instead}");
     2
-}
-
-/// The word that is in the place of a command and is none, also behind `help`.
-fn unknown_command<'a>(
-    error: &clap::Error,
-    command: &Command,
-    arguments: &'a [OsString],
-) -> Option<&'a str> {
-    let is_first = error.kind() == ErrorKind::InvalidSubcommand;
-    let word = arguments.iter().skip(1).find(|it| *it != "help").filter(|_| is_first)?.to_str()?;
-    command.find_subcommand(word).is_none().then_some(word)
 }
 
 #[cfg(test)]

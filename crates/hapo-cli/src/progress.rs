@@ -172,8 +172,10 @@ impl StepProgress {
         }
         found.lines().iter().for_each(|it| self.line(it));
     }
+}
 
-    pub(crate) fn finish(&self) {
+impl Drop for StepProgress {
+    fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

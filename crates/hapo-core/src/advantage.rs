@@ -33,18 +33,11 @@ pub fn advantages_among(
 
 pub(crate) fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
     // A group in which the teacher is alone has nothing to be compared with.
-    if reference.is_empty() {
+    if reference.is_empty() || std && is_constant(reference) {
         return vec![0.0; rewards.len()];
     }
     let mean = mean(reference);
-    let scale = if std {
-        if is_constant(reference) {
-            return vec![0.0; rewards.len()];
-        }
-        deviation(reference) + 1e-6
-    } else {
-        1.0
-    };
+    let scale = if std { deviation(reference) + 1e-6 } else { 1.0 };
     rewards.iter().map(|it| (it - mean) / scale).collect()
 }
 

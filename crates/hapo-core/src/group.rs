@@ -189,11 +189,6 @@ impl ScoredGroup {
         self.successes() == 0
     }
 
-    /// Every counted rollout succeeded, and there is at least one.
-    pub fn all_solved(&self) -> bool {
-        self.n_eff() > 0 && self.successes() == self.n_eff()
-    }
-
     /// Whether rollouts of the first part were lost so that fewer than two are left (D6). A group of which one rollout
     /// was asked for (a fixed slot with N = 2, D8) has lost nothing.
     pub fn is_short(&self) -> bool {

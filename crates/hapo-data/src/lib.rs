@@ -32,7 +32,7 @@ pub use container::Container;
 pub use convert::{Converted, Decision, convert, most_teachers};
 pub use dataset::{
     Dataset, Loaded, Only, Reading, Rows, Unread, data_files, json_lines, json_rows, load,
-    load_rows, open, open_all, open_reader, question_hash,
+    load_rows, open_all, open_reader, question_hash,
 };
 pub use example::{Example, Message, with_thought};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns, golds_in};

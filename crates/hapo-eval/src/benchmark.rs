@@ -116,11 +116,10 @@ pub fn text_checksum(dataset: &Dataset) -> String {
     hapo_core::hex(&hash.finalize()[..8])
 }
 
-fn grouped(dataset: Dataset) -> Dataset {
+fn grouped(mut dataset: Dataset) -> Dataset {
     let mut seen = std::collections::HashSet::new();
-    let mut examples = dataset.examples;
-    examples.retain(|it| seen.insert((it.problem.clone(), it.answer.clone())));
-    Dataset { examples }
+    dataset.examples.retain(|it| seen.insert((it.problem.clone(), it.answer.clone())));
+    dataset
 }
 
 /// The file whose name up to the first dot is one of `stems`; of several, the first by name.

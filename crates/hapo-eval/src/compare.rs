@@ -1,6 +1,6 @@
 //! Several models on the same benchmarks, in the layout of the paper's Table 1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -47,16 +47,12 @@ pub enum Layout {
 /// Compares records. A model named `X-HAPO` is compared with `X` if that is there; if there is no such pair at all, every
 /// model is compared with the first. A benchmark that a record has in part has no score.
 pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
-    let mut benchmarks: Vec<String> = Vec::new();
-    for (name, _) in runs.iter().flat_map(|run| &run.1.benchmarks) {
-        if !benchmarks.contains(name) {
-            benchmarks.push(name.clone());
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let names = runs.iter().flat_map(|run| &run.1.benchmarks).map(|(name, _)| name);
+    let mut benchmarks: Vec<String> = names.filter(|it| seen.insert(*it)).cloned().collect();
     // The order of the tables of benchmarks, where they are known.
     benchmarks.sort_by_key(|name| {
-        let known = crate::BENCHMARKS.iter().position(|known| known.name == name);
-        known.unwrap_or(usize::MAX)
+        crate::BENCHMARKS.iter().position(|known| known.name == name).unwrap_or(usize::MAX)
     });
     let host = |name: &str| -> Option<usize> {
         let cut = name.len().checked_sub("-hapo".len())?;

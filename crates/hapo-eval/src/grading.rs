@@ -198,8 +198,7 @@ pub struct GradedCompletion {
 
 impl ProblemResult {
     pub fn correct(&self) -> usize {
-        let correct = |it: &&GradedCompletion| it.verdict.is_correct();
-        self.completions.iter().filter(correct).count()
+        self.completions.iter().filter(|it| it.verdict.is_correct()).count()
     }
 
     /// True if a completion has another reward than 0 and 1.
@@ -300,10 +299,7 @@ impl<'a> Judge<'a> {
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
             verdict: judged.as_ref().map_or_else(cut_off, of),
-            reward: match &judged {
-                Some(judgement) => judgement.reward,
-                None => names_rewards.then_some(0.0),
-            },
+            reward: judged.as_ref().map_or(names_rewards.then_some(0.0), |it| it.reward),
             other: other(raw.text(), judged.is_some()),
             answer: judged.and_then(|judgement| judgement.extracted),
             vote,

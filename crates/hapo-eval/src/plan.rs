@@ -77,19 +77,15 @@ impl ProblemSets {
                 SUITES.iter().flat_map(|suite| suite.benchmarks.iter().map(move |it| (suite, it)));
             let mut members = all.filter(|it| it.0.name == name || it.1.name == name).peekable();
             if members.peek().is_none() {
-                sets.push(ProblemSet {
-                    name: name.to_owned(),
-                    dataset: level(name, choice)?,
-                    completions: choice.completions.unwrap_or(COMPLETIONS),
-                    draws: draws_of(name),
-                });
+                sets.push(choice.set(name, level(name, choice)?, None));
             }
             for (suite, member) in members {
                 if sets.iter().any(|set: &ProblemSet| set.name == member.name) {
                     continue;
                 }
                 max_tokens = max_tokens.max(suite.max_tokens);
-                sets.push(set_of(member, choice)?);
+                let problems = problems_of(member, choice)?;
+                sets.push(choice.set(member.name, problems, member.completions));
             }
         }
         let max_tokens = choice.max_tokens.or(max_tokens).unwrap_or(MAX_TOKENS);
@@ -97,22 +93,20 @@ impl ProblemSets {
     }
 }
 
-fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Refusal> {
-    let dataset = match choice.folder {
-        Some(folder) if benchmark.is_file() => {
-            let mut all = benchmark.read(folder)?;
-            all.examples.truncate(choice.first.unwrap_or(usize::MAX));
-            all
-        }
-        _ => benchmark.problems(choice.problems)?,
+impl SetChoice<'_> {
+    fn set(&self, name: &str, dataset: Dataset, completions: Option<usize>) -> ProblemSet {
+        let completions = self.completions.or(completions).unwrap_or(COMPLETIONS);
+        ProblemSet { name: name.to_owned(), dataset, completions, draws: draws_of(name) }
+    }
+}
+
+fn problems_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
+    let Some(folder) = choice.folder.filter(|_| benchmark.is_file()) else {
+        return benchmark.problems(choice.problems);
     };
-    let completions = choice.completions.or(benchmark.completions);
-    Ok(ProblemSet {
-        name: benchmark.name.to_owned(),
-        dataset,
-        completions: completions.unwrap_or(COMPLETIONS),
-        draws: draws_of(benchmark.name),
-    })
+    let mut all = benchmark.read(folder)?;
+    all.examples.truncate(choice.first.unwrap_or(usize::MAX));
+    Ok(all)
 }
 
 fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {

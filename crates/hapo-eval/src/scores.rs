@@ -211,10 +211,7 @@ pub struct Other {
 
 /// Scores of a benchmark; `None` without problems or completions.
 pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Score> {
-    let k = results.iter().map(|it| it.completions.len()).min()?;
-    if k == 0 {
-        return None;
-    }
+    let k = results.iter().map(|it| it.completions.len()).min().filter(|k| *k > 0)?;
     let all = || results.iter().flat_map(|it| &it.completions);
     let n = all().count();
     let share =

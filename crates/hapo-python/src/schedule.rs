@@ -39,16 +39,13 @@ impl Schedule {
             ("annealing", annealing.to_owned()),
             ("success_limit", success_limit.to_string()),
         ];
-        let mut read = |name: &'static str, it: Option<&Bound<'_, PyAny>>| match it {
-            None => Ok(None),
-            Some(it) => {
-                settings.push((name, it.str()?.to_string()));
-                decimal(name, it).map(Some)
-            }
+        let mut read = |name: &'static str, it: &Bound<'_, PyAny>| {
+            settings.push((name, it.str()?.to_string()));
+            decimal(name, it)
         };
-        let gamma0 = read("gamma0", gamma0)?;
-        let turn_off_epoch = read("turn_off_epoch", turn_off_epoch)?;
-        let steepness = read("steepness", steepness)?;
+        let gamma0 = gamma0.map(|it| read("gamma0", it)).transpose()?;
+        let turn_off_epoch = turn_off_epoch.map(|it| read("turn_off_epoch", it)).transpose()?;
+        let steepness = steepness.map(|it| read("steepness", it)).transpose()?;
         let threshold = match gamma0 {
             Some(gamma0) => Threshold::Manual { gamma0 },
             None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },

@@ -14,7 +14,7 @@ use serde::Serialize;
 const DEPTH: usize = 2;
 
 /// The contents of a run folder. Missing or broken parts are listed in `notes`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The folder's name, with as much of its path as tells it from the others.
     pub name: String,
@@ -38,13 +38,14 @@ pub struct Run {
     pub(crate) notes: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
     /// Every step of the recipe is logged, or the run has ended early.
     Finished,
     /// A process holds the folder's lock.
     Running,
+    #[default]
     Unfinished,
 }
 
@@ -206,20 +207,16 @@ fn read(path: &Path) -> Run {
     let end = found_or(&mut unreadable, read_json::<EarlyEnd>(&folder.early_end()));
     notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
     let mut run = Run {
-        name: String::new(),
         path: path.to_owned(),
         columns,
         recipe,
         build,
         gate,
         start,
-        shift: 0.0,
-        continues: None,
         rollout_steps,
-        state: State::Unfinished,
-        ended_early: None,
         unreadable,
         notes,
+        ..Run::default()
     };
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
     run.ended_early = end.filter(|it| logged == it.step as f64).map(|it| it.because);

@@ -67,9 +67,8 @@ fn last_of_all(runs: &[&Run]) -> Option<(String, Vec<(String, f64)>)> {
     ["held-out success", "held-out reward", "reward"].into_iter().find_map(|name| {
         let last = |run: &&Run| {
             // Where every reward is 0 or 1 the mean reward is the success.
-            let is_it =
-                |it: &&Change| it.name == name || name == "held-out reward" && it.steps == 0;
-            Some((run.name.clone(), run.changes().into_iter().find(|it| is_it(&it))?.last?))
+            let is_it = |it: &Change| it.name == name || name == "held-out reward" && it.steps == 0;
+            Some((run.name.clone(), run.changes().into_iter().find(is_it)?.last?))
         };
         let all: Vec<_> = runs.iter().map(last).collect::<Option<_>>()?;
         (!all.is_empty()).then(|| (capital(name), all))

@@ -44,11 +44,9 @@ pub fn figure(run: &Path, id: &str) -> Result<Option<String>, Refusal> {
 pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let runs = logged_runs(folders)?;
     std::fs::create_dir_all(out).map_err(Refusal::io("create", out))?;
-    let mut written = Vec::new();
-    for (id, svg) in drawing::files(&runs) {
+    let write = |(id, svg): (&str, String)| {
         let path = out.join(format!("{id}.svg"));
-        write_atomically(&path, svg.as_bytes())?;
-        written.push(path);
-    }
-    Ok(written)
+        write_atomically(&path, svg.as_bytes()).map(|()| path)
+    };
+    drawing::files(&runs).into_iter().map(write).collect()
 }

@@ -3,7 +3,7 @@
 //! Everything that comes from a run travels as compressed data and is set as text by the script, or stands escaped in a
 //! figure; nothing of it is ever markup. The page's policy lets no other script run and no address be fetched.
 
-use std::io::Write;
+use std::{collections::BTreeSet, io::Write};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use flate2::{Compression, write::GzEncoder};
@@ -88,23 +88,12 @@ fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) 
 /// The last, the first, the middle, the middles of the halves, and so on.
 fn by_halves(steps: &[u64]) -> Vec<u64> {
     let n = steps.len();
-    let mut order = Vec::new();
-    let mut taken = vec![false; n];
-    let mut take = |at: usize| {
-        if at < n && !taken[at] {
-            taken[at] = true;
-            order.push(steps[at]);
-        }
-    };
-    take(n.saturating_sub(1));
-    let mut parts = 1;
-    while parts <= 2 * n {
-        for it in 0..parts {
-            take(it * n / parts);
-        }
-        parts *= 2;
-    }
-    order
+    let cuts = std::iter::successors(Some(1_usize), |parts| Some(2 * parts));
+    let halves = cuts.take_while(|parts| *parts <= 2 * n);
+    let between = halves.flat_map(|parts| (0..parts).map(move |it| it * n / parts));
+    let mut taken = BTreeSet::new();
+    let places = n.checked_sub(1).into_iter().chain(between);
+    places.filter(|at| taken.insert(*at)).map(|at| steps[at]).collect()
 }
 
 /// Bytes as a page carries them: gzip, then base64.

@@ -15,9 +15,7 @@ pub(crate) struct Fact {
 
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut all = Vec::new();
-    let mut add = |label, text: Option<String>| {
-        all.extend(text.map(|text| Fact { label, text }));
-    };
+    let mut add = |label, text: Option<String>| all.extend(text.map(|text| Fact { label, text }));
     add("steps", Some(steps(run)));
     add("learned", nothing_learned(&run.columns).map(|why| format!("nothing: {why}")));
     for it in run.changes() {
@@ -123,9 +121,7 @@ fn gate(run: &Run) -> Option<String> {
         helps.map_or_else(String::new, |(gate, steps)| format!("; {}", gate.teacher_helps(steps)));
     Some(match (&run.gate, extinct) {
         (None, _) if open < 0.0 => "no teacher enters".to_owned(),
-        (_, Some(step)) if at >= step as f64 => {
-            format!("closed for good since step {step}{helps}")
-        }
+        (_, Some(step)) if at >= step as f64 => format!("closed for good since step {step}{helps}"),
         (_, Some(step)) if open >= 0.0 => {
             format!(
                 "open for groups with at most {open:.0} correct; closes at step {step}{helps}{beta}"

@@ -59,8 +59,7 @@ impl Columns {
     }
 
     pub fn finite(&self, name: &str) -> Vec<f64> {
-        let values = self.get(name).unwrap_or_default().iter().copied();
-        values.filter(|it| it.is_finite()).collect()
+        self.get(name).unwrap_or_default().iter().copied().filter(|it| it.is_finite()).collect()
     }
 
     /// Means of the first and the last tenth of a column's numbers, and how many each is of.
@@ -87,11 +86,8 @@ impl Columns {
 
     /// Every `k`th row, the first and the last among them.
     pub fn thinned(&self, k: usize) -> Self {
-        if k <= 1 {
-            return self.clone();
-        }
-        let last = self.rows.saturating_sub(1);
-        let kept: Vec<usize> = (0..self.rows).filter(|it| it % k == 0 || *it == last).collect();
+        let (every, last) = (k.max(1), self.rows.saturating_sub(1));
+        let kept: Vec<usize> = (0..self.rows).filter(|it| it % every == 0 || *it == last).collect();
         let thin = |column: &Vec<f64>| kept.iter().map(|it| column[*it]).collect();
         let values = self.values.iter().map(thin).collect();
         Self { names: self.names.clone(), values, rows: kept.len(), left_out: self.left_out }

@@ -170,8 +170,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Refusal>
 /// 12 for `step-000012` and `ending`.
 fn step_of(path: &Path, ending: &str) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
-    let digits = name.strip_prefix("step-")?.strip_suffix(ending)?;
-    digits.parse().ok()
+    name.strip_prefix("step-")?.strip_suffix(ending)?.parse().ok()
 }
 
 #[cfg(test)]

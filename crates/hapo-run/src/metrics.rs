@@ -37,23 +37,17 @@ impl Metrics {
 
     /// The line of `metrics.jsonl`, without its newline. Numbers that are not finite are `null`.
     pub fn to_json(&self) -> String {
-        let mut line = String::from("{");
-        for (i, (name, value)) in self.entries.iter().enumerate() {
-            if i > 0 {
-                line.push(',');
-            }
+        let field = |(name, value): (&str, f64)| {
             let number = if !value.is_finite() {
                 "null".to_owned()
             } else if value.fract() == 0.0 && value.abs() < 1e15 {
-                format!("{}", *value as i64)
+                (value as i64).to_string()
             } else {
-                serde_json::Value::from(*value).to_string()
+                serde_json::Value::from(value).to_string()
             };
-            let name = serde_json::Value::from(&**name);
-            line.push_str(&format!("{name}:{number}"));
-        }
-        line.push('}');
-        line
+            format!("{}:{number}", serde_json::Value::from(name))
+        };
+        format!("{{{}}}", self.iter().map(field).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -192,8 +186,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Refusal> {
 }
 
 fn opened(path: &Path) -> Result<File, Refusal> {
-    let opened = OpenOptions::new().read(true).append(true).open(path);
-    opened.map_err(Refusal::io("open", path))
+    OpenOptions::new().read(true).append(true).open(path).map_err(Refusal::io("open", path))
 }
 
 fn step_of(line: &[u8]) -> Option<(u64, serde_json::Value)> {

@@ -50,9 +50,7 @@ fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String
         let key = if path.is_empty() { key } else { format!("{path}.{key}") };
         match value {
             toml::Value::Table(it) => flatten(&key, it, entries),
-            other => {
-                entries.insert(key, other.to_string());
-            }
+            other => drop(entries.insert(key, other.to_string())),
         }
     }
 }

@@ -137,8 +137,7 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>, Refusal> {
 
 pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<(), Refusal> {
     let bad = |problem: String| {
-        let refusal = Refusal::input(problem).at(path.display());
-        refusal.hint("rollout files are written by `hapo train`")
+        Refusal::input(problem).at(path.display()).hint("rollout files are written by `hapo train`")
     };
     let file = std::fs::File::open(path).map_err(Refusal::io("read", path))?;
     let unpacked =

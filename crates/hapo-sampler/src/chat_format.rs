@@ -64,10 +64,9 @@ impl ChatFormat {
                     .ok_or_else(|| missing(&format!("the tokenizer has no token `{token}`")))?,
                 EndOfTurn::TokenizerEos => first_eos()?,
             },
-            PromptTemplate::Chat(chat) => match end_of_turn(&chat.template, &tokenizer)? {
-                Some(token) => token,
-                None => first_eos()?,
-            },
+            PromptTemplate::Chat(chat) => {
+                end_of_turn(&chat.template, &tokenizer)?.map_or_else(first_eos, Ok)?
+            }
         };
         let mut stop = vec![end_token];
         stop.extend(eos.iter().filter(|it| **it != end_token));

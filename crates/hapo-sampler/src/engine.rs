@@ -134,11 +134,9 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Completions that wait for a slot or for pages.
     pub fn waiting(&self) -> usize {
-        let remaining = |id: &RequestId| {
-            let job = &self.jobs[id];
-            job.request.completions - job.admitted
-        };
-        self.preempted.len() + self.waiting.iter().map(remaining).sum::<usize>()
+        let jobs = self.waiting.iter().map(|id| &self.jobs[id]);
+        let remaining = jobs.map(|it| it.request.completions - it.admitted);
+        self.preempted.len() + remaining.sum::<usize>()
     }
 
     pub fn preemptions(&self) -> u64 {
@@ -322,11 +320,7 @@ impl<'a, D: Device> Engine<'a, D> {
                 *why = FinishReason::StopString(index);
             }
         }
-        events.push(Event {
-            request: it.id,
-            completion: it.completion,
-            kind: EventKind::Finished { reason: *why, text: rest },
-        });
+        events.push(event(EventKind::Finished { reason: *why, text: rest }));
         self.cache.release(slot)?;
         let job = self.jobs.get_mut(&it.id).expect("it was running");
         job.finished += 1;

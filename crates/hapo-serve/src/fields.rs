@@ -145,12 +145,9 @@ impl Fields {
         }
     }
 
-    pub(crate) fn is_set(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(self.take(name, "true or false")?.unwrap_or(false))
-    }
-
-    pub(crate) fn is_on(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(self.take(name, "true or false")?.unwrap_or(true))
+    /// Whether a field is true; `default` where there is none.
+    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
+        Ok(self.take(name, "true or false")?.unwrap_or(default))
     }
 
     /// A number that is in a range; `default` where there is none.

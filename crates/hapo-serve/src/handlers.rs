@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use hapo_sampler::{EventKind, FinishReason, NewToken};
 use serde_json::{Value, json};
 
@@ -31,6 +31,8 @@ struct App {
 
 pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
     let names: Arc<[String]> = served.settings.names.clone().into();
+    let chat = |app: State<App>, body: Body| answer(Endpoint::Chat, app, body);
+    let completions = |app: State<App>, body: Body| answer(Endpoint::Completions, app, body);
     Router::new()
         .route("/", get(home))
         .route("/health", get(health))
@@ -40,14 +42,8 @@ pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
         .route("/update_weights_from_disk", post(new_weights))
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
-        .route(
-            "/v1/chat/completions",
-            post(|app: State<App>, body: Body| answer(Endpoint::Chat, app, body)),
-        )
-        .route(
-            "/v1/completions",
-            post(|app: State<App>, body: Body| answer(Endpoint::Completions, app, body)),
-        )
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completions))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(names, guarded))
@@ -361,18 +357,8 @@ impl Answer {
         // A request that the engine refuses still gets its status.
         let echoes = self.echoes();
         let first = if self.is_whole() { Vec::new() } else { self.pieces().await? };
-        let events = self.events(echoes, first, tells_usage);
-        Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
-    }
-
-    fn events(
-        mut self,
-        echoes: Vec<Value>,
-        first: Vec<Value>,
-        tells_usage: bool,
-    ) -> impl Stream<Item = Result<SseEvent, Infallible>> {
-        async_stream::stream! {
-            let data = |it: Value| Ok(SseEvent::default().data(it.to_string()));
+        let events = async_stream::stream! {
+            let data = |it: Value| Ok::<_, Infallible>(SseEvent::default().data(it.to_string()));
             let chunk = |envelope: &Envelope, choices: &[Value]| {
                 let mut it = envelope.chunk(choices);
                 if tells_usage {
@@ -407,7 +393,8 @@ impl Answer {
                 yield data(last);
             }
             yield Ok(SseEvent::default().data("[DONE]"));
-        }
+        };
+        Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
     }
 
     /// Prompts that are echoed as texts alone; those with log-probabilities come with them.

@@ -194,14 +194,10 @@ pub(crate) async fn serve_with<D: Device>(
     let mut worker = Worker::start(&served, model, step)?;
     let router = handlers::router(served.clone(), worker.sender.clone());
     let died = async {
-        match (&mut worker.died).await {
-            Ok(it) => {
-                tokio::time::sleep(LAST_WORDS).await;
-                it
-            }
-            // The worker ends without a word only when it is told to.
-            Err(_) => std::future::pending().await,
-        }
+        // The worker ends without a word only when it is told to.
+        let Ok(it) = (&mut worker.died).await else { return std::future::pending().await };
+        tokio::time::sleep(LAST_WORDS).await;
+        it
     };
     let stop = async {
         tokio::select! {

@@ -72,16 +72,16 @@ pub(crate) fn read(
         }
         Endpoint::Completions => (text_prompts(&fields, served)?, "prompt"),
     };
-    let echoes = fields.is_set("echo")?;
+    let echoes = fields.flag("echo", false)?;
     fields.take_if("best_of", "as many as n", |best_of: &usize| *best_of == n)?;
-    let streams = fields.is_set("stream")?;
-    let token_ids = fields.is_set("return_token_ids")?;
+    let streams = fields.flag("stream", false)?;
+    let token_ids = fields.flag("return_token_ids", false)?;
     if token_ids && (echoes || streams || log_probs != Some(0)) {
         let expected = "false, or logprobs 0 without echo and stream";
         return Err(fields.refuse("return_token_ids", expected));
     }
     let keys = keys(&fields, served.settings.seed, number, prompts.len())?;
-    let skips = fields.is_on("skip_special_tokens")?;
+    let skips = fields.flag("skip_special_tokens", true)?;
     let special = if skips { SpecialTokens::LeftOut } else { SpecialTokens::WrittenOut };
     let mut stop_tokens = stop_tokens(&fields, served)?;
     if skips {
@@ -111,7 +111,7 @@ pub(crate) fn read(
     bound(&requests, log_probs.map(|top| (top, echoes)), echo.as_deref())?;
     let options: Option<Map<String, Value>> = fields.take("stream_options", "an object")?;
     let options = Fields::at("stream_options.", options.unwrap_or_default());
-    let streams_usage = options.is_set("include_usage")?;
+    let streams_usage = options.flag("include_usage", false)?;
     Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, token_ids, echo })
 }
 
@@ -233,7 +233,7 @@ fn log_probs(endpoint: Endpoint, fields: &Fields) -> Result<Option<usize>, ApiEr
             _ => Ok(Some(fields.within("logprobs", 0, 0..=MAX_TOP)?)),
         };
     }
-    let is_wanted = fields.is_set("logprobs")?;
+    let is_wanted = fields.flag("logprobs", false)?;
     let top = fields.within("top_logprobs", 0, 0..=MAX_TOP)?;
     if top > 0 && !is_wanted {
         let message = "top_logprobs: expected logprobs to be true as well";
@@ -271,7 +271,7 @@ fn stop_strings(fields: &Fields) -> Result<Vec<String>, ApiError> {
 
 /// Tokens that end a completion: the model's own, unless ignored, and the request's.
 fn stop_tokens(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
-    let ignores = fields.is_set("ignore_eos")?;
+    let ignores = fields.flag("ignore_eos", false)?;
     let mut tokens = if ignores { Vec::new() } else { served.chat_format.stop.clone() };
     let is_good = |own: &Vec<u32>| own.len() <= MAX_STOP_TOKENS;
     let own = fields.take_if("stop_token_ids", "a list of at most 256 token ids", is_good)?;
@@ -316,8 +316,7 @@ fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
     let text = text.map_err(|error| ApiError::bad("messages", error.to_string()))?;
     // The model's own template writes all special tokens itself.
     let is_named = matches!(template, PromptTemplate::Named(_));
-    let asked = fields.take("add_special_tokens", "true or false")?;
-    tokens_of("messages", &text, asked.unwrap_or(is_named), served)
+    tokens_of("messages", &text, fields.flag("add_special_tokens", is_named)?, served)
 }
 
 #[derive(Deserialize)]
@@ -374,7 +373,7 @@ fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiErro
     };
     let prompts = fields.take_if("prompt", expected, is_good)?;
     let prompts = prompts.ok_or_else(|| fields.refuse("prompt", expected))?;
-    let with_special = fields.is_on("add_special_tokens")?;
+    let with_special = fields.flag("add_special_tokens", true)?;
     let read = |prompt| match prompt {
         PromptField::Text(text) => {
             let tokens = tokens_of("prompt", &text, with_special, served)?;
@@ -391,13 +390,13 @@ pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> 
     let fields = Fields::of_body(body, &served.settings, &read)?;
     let tokens = match (fields.get("prompt"), fields.get("messages")) {
         (Value::String(text), Value::Null) => {
-            tokens_of("prompt", text, fields.is_on("add_special_tokens")?, served)?
+            tokens_of("prompt", text, fields.flag("add_special_tokens", true)?, served)?
         }
         (Value::Null, messages) if !messages.is_null() => chat_prompt(&fields, served)?,
         _ => return Err(fields.refuse("prompt", "a string, or messages in its place")),
     };
     let tokenizer = &served.chat_format.tokenizer;
-    let wants_strings = fields.is_set("return_token_strs")?;
+    let wants_strings = fields.flag("return_token_strs", false)?;
     let strings = || tokens.iter().map(|token| tokenizer.token(*token)).collect::<Vec<_>>();
     Ok(json!({
         "count": tokens.len(), "max_model_len": served.context(), "tokens": tokens,

@@ -31,13 +31,11 @@ pub(crate) struct Wanted {
 }
 
 pub(crate) fn inside(served: &Served) -> Result<&Path, ApiError> {
-    served.weights_inside.as_deref().ok_or_else(|| {
-        let how = "start it with --weights-from FOLDER to let it";
-        forbidden(format!("this server takes no new weights: {how}"))
-    })
+    let refusal = "this server takes no new weights: start it with --weights-from FOLDER to let it";
+    served.weights_inside.as_deref().ok_or_else(|| forbidden(refusal))
 }
 
-fn forbidden(message: String) -> ApiError {
+fn forbidden(message: &str) -> ApiError {
     ApiError::of_status(axum::http::StatusCode::FORBIDDEN, message)
 }
 
@@ -58,7 +56,6 @@ pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wa
     };
     let (folder, inside) = (real(Path::new(&path))?, real(inside)?);
     let folder = folder.filter(|it| inside.is_some_and(|inside| it.starts_with(inside)));
-    let folder = folder
-        .ok_or_else(|| forbidden("model_path: expected a folder of --weights-from".into()))?;
-    Ok(Wanted { folder, version })
+    let refused = || forbidden("model_path: expected a folder of --weights-from");
+    Ok(Wanted { folder: folder.ok_or_else(refused)?, version })
 }

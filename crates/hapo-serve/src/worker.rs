@@ -286,10 +286,8 @@ fn score<D: Device>(
 ) -> Option<Submission> {
     let (submission, scored) = jobs.scoring.front_mut()?;
     let Request { prompt, top_log_probs, .. } = &submission.requests[*scored];
-    let scoring = match begun.take() {
-        Some(it) => Ok(it),
-        None => Scoring::begin(model, tape, prompt, *top_log_probs),
-    };
+    let begin = || Scoring::begin(model, tape, prompt, *top_log_probs);
+    let scoring = begun.take().map_or_else(begin, Ok);
     let tokens = scoring.and_then(|it| {
         let scoring = begun.insert(it);
         scoring.advance(model, tape)

@@ -150,18 +150,16 @@ pub fn pack(
             done.push(std::mem::take(&mut open));
         }
         open.prompts = vec![None; group.prompts.len()];
-        let mut in_this_batch = 0;
         for (s, sequence) in picked {
             let prompt = group.prompts[sequence.prompt].len();
             // A prompt that is in the batch already takes no tokens.
             let more = open.prompts[sequence.prompt].map_or(prompt, |_| 0) + fed_tokens(sequence);
-            if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
+            let is_begun = open.spans.last().is_some_and(|it| it.0 == g);
+            if is_begun && open.packed.tokens.len() + more > budget {
                 done.push(std::mem::take(&mut open));
                 open.prompts = vec![None; group.prompts.len()];
-                in_this_batch = 0;
             }
             open.push((g, group), s, inverse_temperature);
-            in_this_batch += 1;
         }
     }
     if !open.spans.is_empty() {

@@ -166,8 +166,7 @@ fn table(args: &Args) -> Result<()> {
         return Err(bad_input("--follow: a table is written once", "choose a tracker with --to"));
     }
     if let Some(file) = &args.out {
-        let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
-        not_an_input(file, &runs, "csv")?;
+        not_an_input(file, &args.runs, "csv")?;
     }
     let runs = hapo_report::logged_runs(&args.runs)?;
     for it in &runs {

@@ -69,10 +69,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let problems = match (&args.input, &args.prompt) {
-        (Some(it), _) => hapo_train::load_file(&hub::data_file(it)?, &Reading::default())?.examples,
-        (None, Some(prompt)) => vec![example(prompt.clone())],
-        (None, None) => vec![example(read_prompt()?)],
+    let problems = if let Some(it) = &args.input {
+        hapo_train::load_file(&hub::data_file(it)?, &Reading::default())?.examples
+    } else {
+        let problem = args.prompt.clone().map_or_else(read_prompt, Ok)?;
+        vec![Example { id: "0".to_owned(), problem, ..Example::default() }]
     };
     if let (Some(out), Some(input)) = (&args.out, &args.input) {
         not_an_input(out, &[input], "")?;
@@ -85,10 +86,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(
         args, &mut plan, &template, device
     ))
-}
-
-fn example(problem: String) -> Example {
-    Example { id: "0".to_owned(), problem, ..Example::default() }
 }
 
 fn read_prompt() -> Result<String> {

@@ -57,22 +57,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         [(it.name, it.summary)].into_iter().chain(variants).collect::<Vec<_>>()
     });
     let methods = rows(&methods.collect::<Vec<_>>(), |it| *it);
-    let gates = rows(hapo_core::GATES, |it| (it.name, it.summary));
-    let operators = rows(hapo_core::OPERATORS, |it| (it.name, it.summary));
-    let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
     let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));
-    let benchmarks = rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary));
-    let families = rows(hapo_model::FAMILIES, |it| (it.name, it.summary));
     let task_families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
     let tables = [
         (Table::Methods, "methods", methods),
-        (Table::Gates, "gates", gates),
-        (Table::Operators, "operators", operators),
-        (Table::Graders, "graders", graders),
+        (Table::Gates, "gates", rows(hapo_core::GATES, |it| (it.name, it.summary))),
+        (Table::Operators, "operators", rows(hapo_core::OPERATORS, |it| (it.name, it.summary))),
+        (Table::Graders, "graders", rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()))),
         (Table::Templates, "templates", templates),
         (Table::Layouts, "layouts", layouts),
-        (Table::Benchmarks, "benchmarks", benchmarks),
-        (Table::Families, "families", families),
+        (Table::Benchmarks, "benchmarks", rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary))),
+        (Table::Families, "families", rows(hapo_model::FAMILIES, |it| (it.name, it.summary))),
         (Table::TaskFamilies, "task families", task_families),
         (Table::Recipes, "recipes", recipes()),
     ];

@@ -53,10 +53,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     gpu(Compute::F32)?;
     let mut plans: Vec<(Estimate, Option<String>)> = Vec::new();
-    let mut config = match &args.model {
-        Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),
-        None => None,
-    };
+    let config = args.model.as_deref().map(hapo_model::folder::read_config).transpose()?;
+    let mut config = config.map(|it| it.config);
     for recipe in &stages {
         // A later stage continues with the model of the one before.
         if args.model.is_none() && !matches!(recipe.model(), ModelSource::Stage(..)) {
@@ -156,34 +154,23 @@ fn print(plan: &Estimate) -> Result<()> {
     }
     let (disk, one) = (gb(plan.disk_bytes), gb(plan.checkpoint_bytes));
     outln!("\ndisk: up to {disk} of checkpoints of {one} each, and the rollouts");
-    outln!(
-        "\na step of {:.0}-token prompts and {:.0}-token responses",
-        plan.lengths.prompt,
-        plan.lengths.response
-    );
+    let Lengths { prompt, response } = plan.lengths;
+    outln!("\na step of {prompt:.0}-token prompts and {response:.0}-token responses");
     if plan.sequences_at_once > 0 {
         outln!("  {} sequences at once", grouped(plan.sequences_at_once as u64));
     }
-    outln!(
-        "  sampling  {:>12} tokens  {:>10.3} TFLOP  {:>9}",
-        grouped(plan.sampled_tokens as u64),
-        plan.sampling_flops / 1e12,
-        duration(plan.sampling_seconds)
-    );
-    outln!(
-        "  training  {:>12} tokens  {:>10.3} TFLOP  {:>9}",
-        grouped(plan.trained_tokens as u64),
-        plan.training_flops / 1e12,
-        duration(plan.training_seconds)
-    );
+    let parts = [
+        ("sampling", plan.sampled_tokens, plan.sampling_flops, plan.sampling_seconds),
+        ("training", plan.trained_tokens, plan.training_flops, plan.training_seconds),
+    ];
+    for (part, tokens, flops, seconds) in parts {
+        let (tokens, teraflops, time) = (grouped(tokens as u64), flops / 1e12, duration(seconds));
+        outln!("  {part}  {tokens:>12} tokens  {teraflops:>10.3} TFLOP  {time:>9}");
+    }
     if let Some(it) = &plan.evaluation {
-        outln!(
-            "  {} of {} completions, {} tokens: {} each",
-            counted(it.times, "evaluation", "evaluations"),
-            grouped(it.completions),
-            grouped(it.tokens as u64),
-            duration(it.seconds)
-        );
+        let (completions, tokens) = (grouped(it.completions), grouped(it.tokens as u64));
+        let (all, time) = (counted(it.times, "evaluation", "evaluations"), duration(it.seconds));
+        outln!("  {all} of {completions} completions, {tokens} tokens: {time} each");
     }
     let steps = counted(plan.steps, "step", "steps");
     outln!("  {steps}: {}\n", duration(plan.seconds()));

@@ -180,10 +180,8 @@ fn introduction(
             (None, "sft") => "imitates the traces that HAPO may inject".to_owned(),
             _ => "on-policy only".to_owned(),
         };
-        text += &format!(
-            "  {:<11} {:>4} steps of {} prompts: {what}\n",
-            arm.label, recipe.steps, recipe.sampling.prompts_per_step
-        );
+        let (label, steps, prompts) = (arm.label, recipe.steps, recipe.sampling.prompts_per_step);
+        text += &format!("  {label:<11} {steps:>4} steps of {prompts} prompts: {what}\n");
     }
     text + &format!("Every 4th prompt has a teacher trace. Runs go to {}.", folder.display())
 }
@@ -233,12 +231,10 @@ struct DemonstrationRow {
 
 impl DemonstrationTable {
     fn render(&self) -> String {
+        let Self { completions, temperature, .. } = self;
+        let problems = self.problems_per_level * self.levels.len();
         let mut text = format!(
-            "\nSuccess on {} held-out problems, {} completions each at temperature {} (95 % interval over problems)\n\n{:<12}",
-            self.problems_per_level * self.levels.len(),
-            self.completions,
-            self.temperature,
-            "model"
+            "\nSuccess on {problems} held-out problems, {completions} completions each at temperature {temperature} (95 % interval over problems)\n\nmodel       "
         );
         for it in &self.levels {
             text += &format!(" {it:>11}");

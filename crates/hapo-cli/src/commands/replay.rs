@@ -1,11 +1,11 @@
 //! `hapo replay`: a step of a run, computed again.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_train::{Overrides, RunPlan};
 
-use crate::support::device::{ComputeArg, DeviceArg};
+use crate::support::device::DeviceArg;
 
 /// Recompute a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
@@ -25,19 +25,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let plan = plan_of(&args.run, args.device.compute)?;
+    let mut recipe = hapo_train::replay_run::recipe_of(&args.run)?;
+    if let Some(compute) = args.device.compute.set() {
+        recipe = recipe.with(&Overrides::set([&compute]))?;
+    }
+    let sources = crate::commands::train::sources_of(&recipe)?;
+    let plan = RunPlan::settle_in(&args.run, &recipe, sources)?;
     on_device!(args.device, plan.recipe().compute, threads, |device| step_of_run(
         args, &plan, device
     ))
-}
-
-/// The plan of a run, with the `compute` of the command line.
-fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
-    let mut recipe = hapo_train::replay_run::recipe_of(run)?;
-    if let Some(compute) = compute.set() {
-        recipe = recipe.with(&Overrides::set([&compute]))?;
-    }
-    Ok(RunPlan::settle_in(run, &recipe, crate::commands::train::sources_of(&recipe)?)?)
 }
 
 fn step_of_run<D: hapo_kernels::Device>(args: &Args, plan: &RunPlan, device: D) -> Result<()> {

@@ -37,8 +37,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
-    crate::support::arguments::not_an_input(&args.out, &runs, "html")?;
+    crate::support::arguments::not_an_input(&args.out, &args.runs, "html")?;
     let is_open = args.every.map_or(Ok(false), |seconds| follow(args, seconds))?;
     let page = hapo_report::report(&args.runs)?;
     hapo_run::write_atomically(&args.out, page.as_bytes())?;

@@ -8,7 +8,7 @@ use hapo_core::counted;
 use hapo_data::Dataset;
 use hapo_eval::{
     Client, Completions, Leaked, Length, OpenMode, Plan, Prices, ProblemSet, Progress, PromptForm,
-    RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
+    RetryPolicy, Rule, Rules, Sampling, Summary,
 };
 use hapo_verify::Extracting;
 use serde_json::json;
@@ -168,9 +168,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     let started = Instant::now();
-    let taught = remote(&client, &mut session);
+    let stop = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let taught = wait_for(session.request(&client, stop), client.retry_policy().concurrency);
     progress.finish();
-    taught?;
+    taught??;
     session.write(!args.only_admitted)?;
     let (summary, elapsed) = (session.summary(), started.elapsed());
     if args.json {
@@ -229,37 +234,16 @@ fn price() -> impl clap::builder::TypedValueParser<Value = f64> {
     number(0.0..=1e9, "a price from 0")
 }
 
-fn remote<'a>(client: &Client, session: &mut Completions<'a, Traces<'a>>) -> Result<()> {
-    let stop = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let concurrency = client.retry_policy().concurrency;
-    Ok(wait_for(async { session.request(client, stop).await }, concurrency)??)
-}
-
 fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
+    let Summary { attempts, correct, leaked, wrong, unparsable, truncated, too_long, .. } = it;
+    let Summary { failed, requests, retries, prompt_tokens, completion_tokens, .. } = it;
     let prompts = counted(it.prompts, "prompt", "prompts");
     outln!("{}: traces for {} of {prompts}", output.display(), it.admitted);
     outln!(
-        "attempts  {}: {} correct ({} leaked), {} wrong, {} unparsable, {} cut off, {} too long, {} failed",
-        it.attempts,
-        it.correct,
-        it.leaked,
-        it.wrong,
-        it.unparsable,
-        it.truncated,
-        it.too_long,
-        it.failed
+        "attempts  {attempts}: {correct} correct ({leaked} leaked), {wrong} wrong, {unparsable} unparsable, {truncated} cut off, {too_long} too long, {failed} failed"
     );
-    outln!(
-        "requests  {}, {} of them retries; {:.1} s",
-        it.requests,
-        it.retries,
-        elapsed.as_secs_f64()
-    );
-    outln!("tokens    {} in, {} out", it.prompt_tokens, it.completion_tokens);
+    outln!("requests  {requests}, {retries} of them retries; {:.1} s", elapsed.as_secs_f64());
+    outln!("tokens    {prompt_tokens} in, {completion_tokens} out");
     if let Some(cost) = it.cost {
         let unknown = match it.uncounted {
             0 => String::new(),

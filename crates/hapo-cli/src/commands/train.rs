@@ -272,7 +272,7 @@ impl Stage<'_> {
             json["summary"] = self.summary.as_ref().map(Summary::json).into();
             errln!("{json}");
         } else if !args.json {
-            say(self.name, &self.outcome)?;
+            outln!("{}: {}", self.name, how_it_ended(&self.outcome));
             let shown = self.summary.as_ref().filter(|_| !args.quiet);
             if let Some(it) = shown.filter(|_| self.outcome.steps_now > 0) {
                 outln!("{}: {}", self.name, it.text());
@@ -298,10 +298,9 @@ impl Stage<'_> {
     }
 }
 
-fn say(name: &str, outcome: &Outcome) -> Result<()> {
-    let all = counted(outcome.steps, "step", "steps");
-    let (it, steps) = (outcome, outcome.steps);
-    let done = match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
+fn how_it_ended(it: &Outcome) -> String {
+    let (steps, all) = (it.steps, counted(it.steps, "step", "steps"));
+    match (it.checkpoint.as_ref().map(|it| it.display()), &it.stopped_early) {
         (None, _) => format!("{all} done; no checkpoint was written"),
         (Some(folder), Some(why)) => {
             format!("ended early after step {steps}: {why}; the model is in {folder}")
@@ -313,9 +312,7 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
             format!("{all} done before; nothing to do, the model is in {folder}")
         }
         (Some(folder), _) => format!("{all} done; the model is in {folder}"),
-    };
-    outln!("{name}: {done}");
-    Ok(())
+    }
 }
 
 /// Shows a run's steps, until it is dropped, and passes on the user's wish to stop.
@@ -331,12 +328,6 @@ impl ProgressObserver {
     pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
         let progress = StepProgress::new(label, steps, (!quiet).then_some(Log::Text));
         Self { progress, stop, preflight: false, verbose: false }
-    }
-}
-
-impl Drop for ProgressObserver {
-    fn drop(&mut self) {
-        self.progress.finish();
     }
 }
 

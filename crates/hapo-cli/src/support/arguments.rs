@@ -360,11 +360,11 @@ pub(crate) fn say_wait(wait: Duration, reason: &str) {
 
 /// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.
 /// Of an input that is a folder, all that is in it is read, except files of the ending that the command writes.
-pub(crate) fn not_an_input(output: &Path, inputs: &[&Path], own_ending: &str) -> Result<()> {
+pub(crate) fn not_an_input(output: &Path, inputs: &[impl AsRef<Path>], ending: &str) -> Result<()> {
     // A file that does not exist is no input.
     let Some(whole) = if_there(output, output.canonicalize())? else { return Ok(()) };
-    let is_own = output.extension().is_some_and(|it| it == own_ending);
-    for input in inputs {
+    let is_own = output.extension().is_some_and(|it| it == ending);
+    for input in inputs.iter().map(AsRef::<Path>::as_ref) {
         let Some(input_whole) = if_there(input, input.canonicalize())? else { continue };
         let is_same = || same_file::is_same_file(output, input).map_err(Refusal::io("read", input));
         if is_same()? || whole.starts_with(&input_whole) && !is_own {

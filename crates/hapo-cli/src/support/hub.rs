@@ -53,11 +53,8 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
         if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
             && hapo_core::found_at(file)?.is_none()
         {
-            let problem = format!("no such file: {name}");
-            return Err(bad_input(
-                problem,
-                format!("a dataset of the hub is hf://datasets/{name}"),
-            ));
+            let hint = format!("a dataset of the hub is hf://datasets/{name}");
+            return Err(bad_input(format!("no such file: {name}"), hint));
         }
         return Ok(file.to_owned());
     };

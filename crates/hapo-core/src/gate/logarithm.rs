@@ -38,7 +38,7 @@ fn from_limbs(
     }
     // T·e_s = (T·E·K ± T·10^κ·10^ε·|ln(a/b)|) / (K·10^ε) with e_off = E/10^ε and k = K/10^κ.
     loop {
-        let mut offset = Natural::from(steps_per_epoch);
+        let mut offset = Natural(vec![steps_per_epoch]);
         offset.multiply(turn_off_epoch.numerator);
         offset.multiply(steepness.numerator);
         offset.shift_up(limbs);
@@ -83,10 +83,10 @@ fn ln_enclosure(a: u64, b: u64, limbs: usize) -> (Natural, Natural) {
 
 /// Bounds on 2·artanh(p/d) = ln((d + p)/(d − p)) for 0 ≤ p/d ≤ 1/3, in units of 2^(−64·limbs).
 fn twice_artanh_enclosure(p: u64, d: u64, limbs: usize) -> (Natural, Natural) {
-    let mut power = Natural::from(p);
+    let mut power = Natural(vec![p]);
     power.shift_up(limbs);
     power.divide(d);
-    let mut sum = Natural::from(0);
+    let mut sum = Natural(Vec::new());
     let mut terms = 0_u64;
     while !power.is_zero() {
         let mut term = power.clone();
@@ -100,7 +100,7 @@ fn twice_artanh_enclosure(p: u64, d: u64, limbs: usize) -> (Natural, Natural) {
     }
     // Each power is below the true one by at most 1.5 units (e ≤ e/9 + 4/3) and each term by at most 3; the powers
     // left out add up to less than 3.
-    let mut high = sum.clone().plus(&Natural::from(3 * terms + 3));
+    let mut high = sum.clone().plus(&Natural(vec![3 * terms + 3]));
     sum.multiply(2);
     high.multiply(2);
     (sum, high)
@@ -109,12 +109,6 @@ fn twice_artanh_enclosure(p: u64, d: u64, limbs: usize) -> (Natural, Natural) {
 /// A natural number, least significant limb first.
 #[derive(Debug, Clone)]
 struct Natural(Vec<u64>);
-
-impl From<u64> for Natural {
-    fn from(value: u64) -> Self {
-        Self(vec![value])
-    }
-}
 
 impl Natural {
     fn is_zero(&self) -> bool {
@@ -176,7 +170,7 @@ impl Natural {
             let (difference, second) = partial.overflowing_sub(u64::from(borrow));
             (*limb, borrow) = (difference, first || second);
         }
-        if borrow { Self::from(0) } else { self }
+        if borrow { Self(Vec::new()) } else { self }
     }
 }
 

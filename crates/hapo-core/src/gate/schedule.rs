@@ -165,16 +165,6 @@ impl Schedule {
         said.into_iter().collect()
     }
 
-    /// The rows of steps 1 ..= `steps`, one at a time.
-    pub fn rows(&self, steps: u64) -> impl Iterator<Item = StepRow> {
-        (1..=steps).map(Step).map(|step| StepRow {
-            step: step.0,
-            epoch: self.epoch(step),
-            threshold: self.threshold(step),
-            success_limit: self.success_limit(step),
-        })
-    }
-
     /// Steps 1 ..= `steps` cut where the success limit changes: at most m + 2 ranges.
     pub fn ranges(&self, steps: u64) -> Vec<RangeRow> {
         let changes = self.rungs.iter().rev().map(|it| it.first_closed_step);
@@ -197,6 +187,12 @@ impl Schedule {
 
     /// The table of steps 1 ..= `steps`, to be applied by other trainers (D1). Its size is proportional to `steps`.
     pub fn table(&self, steps: u64) -> ScheduleTable {
+        let row = |step: Step| StepRow {
+            step: step.0,
+            epoch: self.epoch(step),
+            threshold: self.threshold(step),
+            success_limit: self.success_limit(step),
+        };
         let sigmoid = self.sigmoid();
         let rungs = sigmoid.into_iter().flat_map(|(turn_off_epoch, steepness)| {
             self.rungs.iter().enumerate().map(move |(successes, rung)| {
@@ -222,7 +218,7 @@ impl Schedule {
             extinct_at_step: self.extinct_at_step(),
             rungs: rungs.collect(),
             ranges: Vec::new(),
-            steps: self.rows(steps).collect(),
+            steps: (1..=steps).map(Step).map(row).collect(),
         }
     }
 }

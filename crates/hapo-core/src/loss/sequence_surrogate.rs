@@ -18,12 +18,9 @@ pub fn sequence_surrogate(
     if n == 0 {
         return SpanTerms::default();
     }
-    let log_ratio = log_probs
-        .iter()
-        .zip(old_log_probs)
-        .map(|(new, old)| f64::from(*new) - f64::from(*old))
-        .sum::<f64>()
-        / n as f64;
+    let pairs = log_probs.iter().zip(old_log_probs);
+    let log_ratios = pairs.map(|(new, old)| f64::from(*new) - f64::from(*old));
+    let log_ratio = log_ratios.sum::<f64>() / n as f64;
     let Bound { advantage, clip, divisor } = bound;
     let ratio = libm::exp(log_ratio);
     let unclipped = ratio * advantage;

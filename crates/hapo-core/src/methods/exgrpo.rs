@@ -68,8 +68,6 @@ fn partly_solved(before: Memory, step: &[MixedGroup], at: Step, start: f64) -> M
     let is_done = |group: &&MixedGroup| group.successes() == group.n_eff();
     let (done, partly): (Vec<_>, Vec<_>) = step.iter().partition(is_done);
     let done = done.into_iter().map(MixedGroup::prompt);
-    let memory = before
-        .without(done)
-        .with_traces(partly, at, usize::MAX, |it| it.is_success && it.rollout.ended);
-    memory.without_copies()
+    let is_kept = |it: &PolicyMember| it.is_success && it.rollout.ended;
+    before.without(done).with_traces(partly, at, usize::MAX, is_kept).without_copies()
 }

@@ -12,17 +12,13 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja:
     let indent: Option<Value> = options.get("indent")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
     options.assert_all_used()?;
-    let indent = match indent.filter(|it| !it.is_none() && !it.is_undefined()) {
-        None => None,
-        Some(it) => match (it.as_usize(), it.as_str()) {
-            (Some(width), _) if width <= 64 => Some(" ".repeat(width)),
-            (_, Some(text)) => Some(text.to_owned()),
-            _ => {
-                let problem = format!("tojson: expected an indent of at most 64, got {it}");
-                return Err(invalid(problem));
-            }
-        },
+    let indent = indent.filter(|it| !it.is_none() && !it.is_undefined());
+    let written = |it: Value| match (it.as_usize(), it.as_str()) {
+        (Some(width), _) if width <= 64 => Ok(" ".repeat(width)),
+        (_, Some(text)) => Ok(text.to_owned()),
+        _ => Err(invalid(format!("tojson: expected an indent of at most 64, got {it}"))),
     };
+    let indent = indent.map(written).transpose()?;
     let [item, key] = match separators.as_deref() {
         Some([item, key]) => [item.clone(), key.clone()],
         Some(_) => return Err(invalid("tojson: expected two separators")),
@@ -58,9 +54,7 @@ impl PythonJson {
                 Ok(number) if !value.is_integer() => out.push_str(&python_float(number)),
                 _ => write!(out, "{value}").expect("writing to a string never fails"),
             },
-            ValueKind::String => {
-                self.quote(value.as_str().unwrap_or_default(), out);
-            }
+            ValueKind::String => self.quote(value.as_str().unwrap_or_default(), out),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
                 out.push('[');
@@ -123,25 +117,15 @@ impl PythonJson {
     }
 
     fn quote(&self, text: &str, out: &mut String) {
-        out.push('"');
-        for c in text.chars() {
-            match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\u{8}' => out.push_str("\\b"),
-                '\u{c}' => out.push_str("\\f"),
-                c if c < ' ' || (self.ensure_ascii && !(' '..='~').contains(&c)) => {
-                    for unit in c.encode_utf16(&mut [0; 2]) {
-                        write!(out, "\\u{unit:04x}").expect("writing to a string never fails");
-                    }
-                }
-                c => out.push(c),
+        for c in serde_json::Value::from(text).to_string().chars() {
+            if !self.ensure_ascii || (' '..='~').contains(&c) {
+                out.push(c);
+                continue;
+            }
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}").expect("writing to a string never fails");
             }
         }
-        out.push('"');
     }
 }
 

@@ -259,9 +259,7 @@ fn refused(model: &str, error: &minijinja::Error) -> Refusal {
         line = inner.line().or(line);
     }
     let problem = match (cause.kind(), cause.detail()) {
-        (ErrorKind::OutOfFuel, _) => {
-            format!("it does not end within {FUEL} instructions")
-        }
+        (ErrorKind::OutOfFuel, _) => format!("it does not end within {FUEL} instructions"),
         (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),

@@ -132,11 +132,11 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
     let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
     let reader = io::Cursor::new(head.split_off(mark)).chain(reader);
     let rows: RawRows<'static> = match container {
-        Container::JsonLines if is_one => text::one(reader, path, LINE_LIMIT),
+        Container::JsonLines if is_one => text::one(reader, path),
         Container::JsonLines => lines(reader, path, LINE_LIMIT),
-        Container::JsonArray => text::elements(reader, path, LINE_LIMIT),
+        Container::JsonArray => text::elements(reader, path),
         Container::Arrow => arrow::rows(reader, path),
-        Container::Csv => text::csv(reader, path, delimiter.unwrap_or(b','), LINE_LIMIT),
+        Container::Csv => text::csv(reader, path, delimiter.unwrap_or(b',')),
         Container::Parquet => {
             // Parquet is read from its end; a stream without seeking goes to a temporary file.
             let mut aside = tempfile::tempfile().map_err(io)?;

@@ -5,8 +5,8 @@
 //! expected.
 
 use super::{RawRow, RawRows, damage, damaged, rows_of};
-use crate::refuse::of_file;
 use crate::value::{Fault, Object, Value, fault, parse_row};
+use crate::{refuse::of_file, row::LINE_LIMIT};
 use hapo_core::Refusal;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
@@ -101,8 +101,8 @@ pub(super) fn is_one_object(head: &[u8]) -> bool {
     is_open && read.is_err_and(|error| error.is_eof())
 }
 
-pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
-    let mut pieces = Pieces::new(reader, path, limit);
+pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
+    let mut pieces = Pieces::new(reader, path, LINE_LIMIT);
     rows_of(move || {
         pieces.next(|_| false)?;
         pieces.row = 1;
@@ -110,8 +110,8 @@ pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> R
     })
 }
 
-pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
-    let (mut pieces, mut is_closed) = (Pieces::new(reader, path, limit), false);
+pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
+    let (mut pieces, mut is_closed) = (Pieces::new(reader, path, LINE_LIMIT), false);
     rows_of(move || {
         if pieces.row == 0 {
             pieces.next(|byte| byte == b'[')?;
@@ -154,13 +154,8 @@ pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize)
 }
 
 /// The rows of a CSV; the first one names the columns.
-pub(super) fn csv<'a>(
-    reader: impl BufRead + 'a,
-    path: &Path,
-    delimiter: u8,
-    limit: usize,
-) -> RawRows<'a> {
-    let mut pieces = Pieces::new(reader, path, limit);
+pub(super) fn csv<'a>(reader: impl BufRead + 'a, path: &Path, delimiter: u8) -> RawRows<'a> {
+    let mut pieces = Pieces::new(reader, path, LINE_LIMIT);
     let mut names: Option<Vec<String>> = None;
     rows_of(move || {
         loop {
@@ -171,7 +166,7 @@ pub(super) fn csv<'a>(
             })?;
             // All that follows a quote which is never closed is one cell.
             if pieces.is_too_long() {
-                let problem = format!("a row of more than {limit} bytes: {UNCLOSED}");
+                let problem = format!("a row of more than {LINE_LIMIT} bytes: {UNCLOSED}");
                 return Err(unclosed(&pieces.path, pieces.row + 1, &problem));
             }
             if end.is_none() && place == Place::Quoted {

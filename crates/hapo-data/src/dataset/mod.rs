@@ -1,6 +1,6 @@
 //! Problems with answers and teachers' solutions, read from files that are recognised by content.
 //!
-//! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file of any size,
+//! Purpose: one type for all layouts and all containers, row by row: [`open_all`] gives the rows of a file of any size,
 //! [`load`] puts them into memory. Price: bad rows do not stop the reading; the caller decides what to do with
 //! [`Loaded::bad_rows`] and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a
 //! table that doubles as it fills.
@@ -76,13 +76,8 @@ pub struct Loaded {
     pub unread: Unread,
 }
 
-/// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
-/// and the hub leave them, or a pattern of file names.
-pub fn open(path: &Path) -> Result<Rows<'static>> {
-    Rows::of_files(data_files(path)?, &Reading::default())
-}
-
-/// Opens several data sets one after the other, as the user says that they are read.
+/// Opens data sets one after the other, as the user says that they are read, in whatever known containers and layouts
+/// their content has: each a file, a folder as `datasets` and the hub leave them, or a pattern of file names.
 pub fn open_all(paths: &[PathBuf], reading: &Reading) -> Result<Rows<'static>> {
     let mut files = Vec::new();
     for it in paths {
@@ -101,7 +96,7 @@ pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'sta
 
 /// Reads a whole file into memory, as [`load_rows`] does.
 pub fn load(path: &Path) -> Result<Loaded> {
-    load_rows(open(path)?)
+    load_rows(open_all(&[path.to_owned()], &Reading::default())?)
 }
 
 /// Reads rows whole into memory. Damage found on the way is an error, bad rows are none.

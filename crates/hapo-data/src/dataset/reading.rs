@@ -25,12 +25,6 @@ pub struct Only {
     range: Option<std::ops::RangeInclusive<f64>>,
 }
 
-impl From<Columns> for Reading {
-    fn from(columns: Columns) -> Self {
-        Self { columns: Some(columns), ..Self::default() }
-    }
-}
-
 impl Reading {
     pub(super) fn named(&self) -> NamedColumns {
         let columns = self.columns.iter().flat_map(Columns::names);

@@ -287,14 +287,9 @@ fn recognise(
         shorten(&keys.join(", "))
     });
     // Where no row can be read, the reason of the first says more than the list of layouts.
-    let first = match head.pop_front().transpose()? {
-        Some(RawRow { number, fields: Err(fault) }) => Some((number, fault)),
-        Some(RawRow { number, fields: Ok(row) }) => {
-            layouts::whole(&row).err().map(|fault| (number, fault))
-        }
-        None => None,
-    };
-    if let Some((number, fault)) = first {
+    if let Some(RawRow { number, fields }) = head.pop_front().transpose()?
+        && let Err(fault) = fields.and_then(|row| layouts::whole(&row))
+    {
         let first = bad_row(path.display().to_string(), number, container, fault);
         let refusal = Refusal::input(format!("{first}; no row can be read"));
         return Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"));

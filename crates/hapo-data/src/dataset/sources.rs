@@ -20,14 +20,11 @@ const OTHER_SPLITS: [&str; 9] =
 /// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
 /// its training split, or all files if it has no splits.
 pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    let found = found_at(path)?;
-    let is_pattern = path.to_string_lossy().contains(['*', '?', '[']);
-    match found {
-        Some(found) if found.is_dir() => return files_of_folder(path),
-        None if is_pattern => return files_of_pattern(path),
-        _ => {}
+    match found_at(path)? {
+        Some(found) if found.is_dir() => files_of_folder(path),
+        None if path.to_string_lossy().contains(['*', '?', '[']) => files_of_pattern(path),
+        _ => Ok(vec![path.to_owned()]),
     }
-    Ok(vec![path.to_owned()])
 }
 
 fn unclear(path: &Path, problem: impl Display) -> Refusal {

@@ -86,10 +86,9 @@ impl Corpus {
             let shares = part.teacher_shares.len();
             let sum: f64 = part.level_weights.iter().sum();
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
-            let weights = part
-                .level_weights
-                .iter()
-                .map(|it| ("level_weights", "finite numbers ≥ 0", *it, not_negative(*it)));
+            let weights = part.level_weights.iter();
+            let weights =
+                weights.map(|it| ("level_weights", "finite numbers ≥ 0", *it, not_negative(*it)));
             let in_range = |it: &f64| (0.0..=1.0).contains(it);
             let teachers = part.teacher_shares.iter();
             let teachers =

@@ -88,12 +88,6 @@ pub struct Problem {
 }
 
 impl Family {
-    /// A random problem of a level, over all splits.
-    pub fn problem(&self, level: u32, rng: &mut CounterRng) -> Result<Problem, Refusal> {
-        self.check_level(level)?;
-        Ok((self.problem)(level, rng))
-    }
-
     /// The base model's own solution of a problem of this family, ending in `\boxed{answer}`, without an end token.
     pub fn concise(&self, problem: &Problem) -> String {
         debug_assert_eq!(problem.family, self.name);

@@ -75,7 +75,7 @@ fn many_problems() -> impl Iterator<Item = (&'static Family, Problem)> {
     FAMILIES.iter().flat_map(|family| {
         (family.levels.0..=family.levels.1).flat_map(move |level| {
             let mut rng = rng(u64::from(level));
-            (0..600).map(move |_| (family, family.problem(level, &mut rng).unwrap()))
+            (0..600).map(move |_| (family, (family.problem)(level, &mut rng)))
         })
     })
 }
@@ -224,12 +224,11 @@ fn linear_columns(problem: &Problem, steps: &[&str]) -> String {
 #[test]
 fn levels_outside_are_refused() {
     for family in FAMILIES {
-        let mut rng = rng(0);
-        assert!(family.problem(family.levels.0 - 1, &mut rng).is_err());
-        assert!(family.problem(family.levels.1 + 1, &mut rng).is_err());
+        assert!(family.check_level(family.levels.0 - 1).is_err());
+        assert!(family.check_level(family.levels.1 + 1).is_err());
         assert!(problems(0, family, 99, Split::Train, 1).is_err());
     }
-    let message = find_family("add").unwrap().problem(8, &mut rng(0)).unwrap_err().to_string();
+    let message = find_family("add").unwrap().check_level(8).unwrap_err().to_string();
     assert_eq!(message, "family `add` has no level 8, expected 1 to 7");
     assert_eq!(
         find_family("gcd").unwrap_err().to_string(),

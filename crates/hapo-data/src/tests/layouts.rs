@@ -2,8 +2,8 @@
 
 use super::samples::{self, Ipc, Sample};
 use crate::{
-    ChatPrompt, ChatTemplate, Container, DATASET_LAYOUTS, Example, Loaded, PromptTemplate, Row,
-    find_template, load, open, open_reader, prompt_of,
+    ChatPrompt, ChatTemplate, Container, DATASET_LAYOUTS, Example, Loaded, PromptTemplate, Reading,
+    Row, find_template, load, open_all, open_reader, prompt_of,
 };
 use expect_test::{Expect, expect};
 use std::io::{Cursor, Write};
@@ -482,7 +482,7 @@ fn opening_reads_no_more_than_the_first_rows() {
 fn the_open_file_says_what_it_is() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&samples::zoo()).unwrap();
-    let rows = open(file.path()).unwrap();
+    let rows = open_all(&[file.path().to_owned()], &Reading::default()).unwrap();
     assert_eq!(
         (rows.layout.name, rows.container, rows.compression),
         ("simplerl-zoo", Container::Parquet, None)

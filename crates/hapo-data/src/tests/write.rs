@@ -1,7 +1,9 @@
 //! Whatever is written is read back.
 
 use super::samples;
-use crate::{Container, Dataset, Example, Format, Message, Row, Writer, Written, load, open};
+use crate::{
+    Container, Dataset, Example, Format, Message, Reading, Row, Writer, Written, load, open_all,
+};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -130,7 +132,7 @@ fn every_sample_can_be_converted() {
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for sample in samples::all() {
         std::fs::write(&from, &sample.bytes).unwrap();
-        let examples: Vec<Example> = open(&from)
+        let examples: Vec<Example> = open_all(std::slice::from_ref(&from), &Reading::default())
             .unwrap()
             .map(|row| match row.unwrap() {
                 Row::Good(it) => it,

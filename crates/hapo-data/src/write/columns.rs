@@ -149,8 +149,7 @@ fn shred(field: &Type, value: &Value, levels: Levels, columns: &mut [Column]) ->
         let is_text = field.get_physical_type() == Physical::BYTE_ARRAY;
         return match value {
             Value::Text(it) if is_text => Ok(it.len()),
-            Value::Null => Err(wrong(value)),
-            _ if is_text => Err(wrong(value)),
+            it if is_text || *it == Value::Null => Err(wrong(it)),
             _ => Ok(8),
         };
     }

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use hapo_data::{Columns, Container, Loaded, Reading, data_files, load, load_rows, open_all};
 
+fn by(columns: Columns) -> Reading {
+    Reading { columns: Some(columns), ..Reading::default() }
+}
+
 fn shapes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/shapes")
 }
@@ -149,8 +153,7 @@ fn named_columns_read_what_no_layout_fits() {
     assert!(load(&file).unwrap_err().to_string().contains("no known dataset layout"));
     let columns =
         Columns::parse("problem=q, answer=meta.gold, teacher=r1, teacher=qwen, id=meta.n").unwrap();
-    let loaded =
-        load_rows(open_all(std::slice::from_ref(&file), &columns.into()).unwrap()).unwrap();
+    let loaded = load_rows(open_all(std::slice::from_ref(&file), &by(columns)).unwrap()).unwrap();
     assert_eq!(summary(&loaded), ("columns", 1, 2));
     assert!(loaded.unread.ignored_fields.is_empty(), "{:?}", loaded.unread.ignored_fields);
     let example = &loaded.dataset.examples[0];
@@ -169,7 +172,7 @@ fn named_columns_read_what_no_layout_fits() {
     }
     // A column that is not there is a bad row that names it.
     let columns = Columns::parse("problem=nothing,answer=q").unwrap();
-    let loaded = load_rows(open_all(&[file], &columns.into()).unwrap()).unwrap();
+    let loaded = load_rows(open_all(&[file], &by(columns)).unwrap()).unwrap();
     assert!(loaded.bad_rows[0].to_string().contains("nothing: expected a string"));
 }
 
@@ -204,7 +207,7 @@ fn a_solution_that_only_says_the_answer_is_noticed_and_read_where_it_is_named() 
     fs::write(file.path(), cases[0].0).unwrap();
     let columns = Columns::parse("problem=problem,answer=answer,teacher=solution").unwrap();
     let files = [file.path().to_owned()];
-    let loaded = load_rows(open_all(&files, &columns.into()).unwrap()).unwrap();
+    let loaded = load_rows(open_all(&files, &by(columns)).unwrap()).unwrap();
     assert_eq!(loaded.dataset.examples[0].teachers, [" 2011-10-08"]);
     assert!(loaded.unread.unread_solutions.is_empty());
 }

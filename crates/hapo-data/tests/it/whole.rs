@@ -51,7 +51,8 @@ fn a_column_with_a_part_of_the_question_is_counted_unless_it_is_dropped_or_empty
 fn columns_name_a_context_and_choices() {
     let columns = Columns::parse("problem=q,context=c,choices=o,answer=gold").unwrap();
     let row = br#"{"q":"How many?","c":"Ann has 7.","o":["6","7"],"gold":"7"}"#;
-    let loaded = read("rows.jsonl", row, &columns.into()).unwrap();
+    let reading = Reading { columns: Some(columns), ..Reading::default() };
+    let loaded = read("rows.jsonl", row, &reading).unwrap();
     let example = &loaded.dataset.examples[0];
     assert_eq!(example.problem, "Ann has 7.\n\nHow many?\n\nA) 6\nB) 7");
     assert_eq!(example.answer, "B");

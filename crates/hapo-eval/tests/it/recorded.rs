@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Truncated;
-use hapo_data::{Columns, Dataset, load_rows, open_all};
+use hapo_data::{Columns, Dataset, Reading, load_rows, open_all};
 use hapo_eval::{
     Completions, Leaked, LocalSampling, OpenMode, Plan, Prices, ProblemSet, PromptForm, Recorded,
     Rule, Rules, Sampling,
@@ -18,8 +18,8 @@ fn file(name: &str) -> PathBuf {
 
 fn prompts() -> Dataset {
     let named = "id=id,problem=problem,answer=answer,teacher=teacher,level=level";
-    let columns = Columns::parse(named).unwrap();
-    load_rows(open_all(&[file("prompts.jsonl")], &columns.into()).unwrap()).unwrap().dataset
+    let reading = Reading { columns: Some(Columns::parse(named).unwrap()), ..Reading::default() };
+    load_rows(open_all(&[file("prompts.jsonl")], &reading).unwrap()).unwrap().dataset
 }
 
 fn plan(completions: usize, sampling: Sampling) -> Plan {

@@ -66,19 +66,11 @@ pub struct Client {
     agent: Agent,
     posted: String,
     shown: String,
+    /// Of a key, `Bearer` and that; else of the user and password of the address.
     authorization: Option<HeaderValue>,
-    key: Option<Key>,
     retry_policy: RetryPolicy,
     pace: Pace,
     waiting: fn(Duration, &str),
-}
-
-struct Key(String);
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
 }
 
 enum Sent {
@@ -123,7 +115,6 @@ impl Client {
             posted,
             shown,
             authorization,
-            key: key.map(|it| Key(it.to_owned())),
             retry_policy,
             pace: Pace::new(retry_policy.concurrency.max(1)),
             waiting: |_, _| {},
@@ -287,16 +278,17 @@ impl Client {
 
     /// A server's text without the key: servers and proxies quote it, refusing or answering, and JSON may escape it.
     fn redacted<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(Key(key)) = self.key.as_ref().filter(|it| !it.0.is_empty()) else {
-            return Cow::Borrowed(body);
-        };
+        let authorization = self.authorization.as_ref().map(HeaderValue::as_bytes);
+        let key =
+            authorization.and_then(|it| std::str::from_utf8(it).ok()?.strip_prefix("Bearer "));
+        let Some(key) = key.filter(|it| !it.is_empty()) else { return Cow::Borrowed(body) };
         let text = String::from_utf8_lossy(body);
         let json = hapo_core::without_lone_surrogates(&text);
         // Written anew, a text of JSON has one form, and so has the key in it.
         let value = serde_json::from_str::<Value>(&json).map(|value| value.to_string());
         let (text, key) = match value {
-            Ok(text) => (text, Value::from(key.as_str()).to_string().trim_matches('"').to_owned()),
-            Err(_) => (text.into_owned(), key.clone()),
+            Ok(text) => (text, Value::from(key).to_string().trim_matches('"').to_owned()),
+            Err(_) => (text.into_owned(), key.to_owned()),
         };
         if text.contains(&key) {
             Cow::Owned(redacted(&text, Some(&key), "").into_bytes())

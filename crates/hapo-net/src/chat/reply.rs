@@ -29,10 +29,8 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     let first = choices.iter().find(|it| it["index"] == 0).or(choices.first());
     let choice = first.ok_or("the answer's `choices` is empty")?;
     let finish_reason = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
-    let message = choice
-        .get("message")
-        .filter(|it| it.is_object())
-        .ok_or("the answer's first choice has no `message`")?;
+    let message = choice.get("message").filter(|it| it.is_object());
+    let message = message.ok_or("the answer's first choice has no `message`")?;
     let text = match message.get("content") {
         Some(Value::String(it)) => it.clone(),
         Some(Value::Array(parts)) => {

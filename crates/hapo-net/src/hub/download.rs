@@ -45,15 +45,13 @@ impl Hub {
     /// A folder with the config.json of a model, which is fetched without its weights, or with its only GGUF file.
     pub fn model_config(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<PathBuf> {
         let fetcher = Fetcher::new(self, id, "models");
+        let has = |folder: &Path| {
+            let names = files_below(folder)?;
+            Ok(names.iter().any(|it| it == CONFIG) || gguf_files(&names).len() == 1)
+        };
         let (commit, names) = match fetcher.listing(progress)? {
             Ok(listing) => listing,
-            Err(why) => {
-                let has = |folder: &Path| {
-                    let names = files_below(folder)?;
-                    Ok(names.iter().any(|it| it == CONFIG) || gguf_files(&names).len() == 1)
-                };
-                return Ok(fetcher.cached(&has, &why, progress)?.folder);
-            }
+            Err(why) => return Ok(fetcher.cached(&has, &why, progress)?.folder),
         };
         fetcher.fetch(&commit, &[only_gguf(id, &names)?.unwrap_or(CONFIG)], progress)
     }

@@ -56,13 +56,8 @@ pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
 
 impl<'a> Fetcher<'a> {
     pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: &'static str) -> Self {
-        Self {
-            hub,
-            id,
-            kind,
-            agent: agent(&hub.endpoint, 8),
-            first_answer: agent(&hub.endpoint, 0),
-        }
+        let agent = |redirects| agent(&hub.endpoint, redirects);
+        Self { hub, id, kind, agent: agent(8), first_answer: agent(0) }
     }
 
     /// The path of its pages: `OWNER/NAME`, for a data set below `datasets`.
@@ -119,12 +114,8 @@ impl<'a> Fetcher<'a> {
         let url = self.listing_url();
         let found = self.with_retries(None, progress, |_| {
             let mut answer = self.get(&url, 0, None)?;
-            let text = answer
-                .body_mut()
-                .with_config()
-                .limit(MAX_ANSWER)
-                .read_to_vec()
-                .map_err(|it| Failure::Later(it.to_string(), None))?;
+            let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
+            let text = text.map_err(|it| Failure::Later(it.to_string(), None))?;
             let malformed = |got: String| {
                 let what = self.what(None);
                 let text = format!("{what} has no listing that can be read: {got} ({url})");

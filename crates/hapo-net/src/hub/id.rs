@@ -86,10 +86,8 @@ pub fn repo(text: &str) -> Option<RepoId> {
 
 /// True if a path stays below its folder.
 pub(crate) fn is_plain_path(path: &str) -> bool {
-    !path.is_empty()
-        && path
-            .split('/')
-            .all(|part| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0', ':']))
+    let leaves = |part: &str| matches!(part, "" | "." | "..") || part.contains(['\\', '\0', ':']);
+    !path.split('/').any(leaves)
 }
 
 #[cfg(test)]

@@ -82,10 +82,8 @@ impl Hub {
     /// `~/.cache/huggingface`; `HF_TOKEN`, else the file of `hf auth login`; `HF_HUB_OFFLINE`.
     pub fn from_env() -> Self {
         let get = |name: &str| env::var(name).ok().filter(|it| !it.trim().is_empty());
-        let is_on = |name: &str| {
-            get(name)
-                .is_some_and(|it| matches!(it.to_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE"))
-        };
+        let is_true = |it: String| matches!(&*it.to_uppercase(), "1" | "ON" | "YES" | "TRUE");
+        let is_on = |name: &str| get(name).is_some_and(is_true);
         let path = |name: &str| get(name).map(PathBuf::from);
         let home = path("HF_HOME").unwrap_or_else(|| {
             let user = || env::home_dir().unwrap_or_else(env::temp_dir).join(".cache");
@@ -102,11 +100,9 @@ impl Hub {
             })
             .map(|it| it.trim().to_owned())
             .filter(|it| !it.is_empty());
+        let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         Self {
-            endpoint: get("HF_ENDPOINT")
-                .unwrap_or_else(|| "https://huggingface.co".to_owned())
-                .trim_end_matches('/')
-                .to_owned(),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
             cache: cache.unwrap_or_else(|| home.join("hub")),
             token,
             offline: is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE"),

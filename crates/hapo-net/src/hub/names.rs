@@ -13,14 +13,9 @@ pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
     const INDEX: &str = "model.safetensors.index.json";
     let is_single = names.iter().any(|it| it == SINGLE);
     let is_wanted = |name: &str| {
-        is_among(WITH_WEIGHTS, name)
-            || if is_single {
-                name == SINGLE
-            } else {
-                name == INDEX
-                    || (name.starts_with("model-")
-                        && Path::new(name).extension().is_some_and(|it| it == "safetensors"))
-            }
+        let is_shard = name.starts_with("model-") && name.ends_with(".safetensors");
+        let is_weights = if is_single { name == SINGLE } else { name == INDEX || is_shard };
+        is_weights || is_among(WITH_WEIGHTS, name)
     };
     let root = |name: &&str| !name.contains('/') && is_plain_path(name) && is_wanted(name);
     names.iter().map(String::as_str).filter(root).collect()
@@ -28,11 +23,8 @@ pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
 
 pub(crate) fn is_data_file(name: &str) -> bool {
     let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
-    Path::new(name)
-        .extension()
-        .and_then(|it| it.to_str())
-        .is_some_and(|it| matches!(it, "parquet" | "jsonl" | "json" | "arrow"))
-        && is_plain_path(name)
+    let ending = Path::new(name).extension().and_then(|it| it.to_str());
+    matches!(ending, Some("parquet" | "jsonl" | "json" | "arrow")) && is_plain_path(name)
 }
 
 /// The files of a folder and of those in it, by their relative paths; a link to nothing is none.

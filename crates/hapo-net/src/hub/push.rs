@@ -212,10 +212,8 @@ impl Pusher<'_> {
             let is_it = |name: &str| name.parse::<u64>().is_ok_and(|it| it == part + 1);
             let url = header.as_object().and_then(|it| it.iter().find(|(name, _)| is_it(name)));
             let Some(url) = url.and_then(|it| it.1.as_str()) else {
-                let path = &file.upload.path;
-                return Err(
-                    self.failed(None, &format!("no address for part {} of {path}", part + 1))
-                );
+                let (path, number) = (&file.upload.path, part + 1);
+                return Err(self.failed(None, &format!("no address for part {number} of {path}")));
             };
             let (from, size) = (part * chunk, chunk.min(file.size - part * chunk));
             let answer = self.put(file, url, from, size, progress)?;

@@ -206,11 +206,8 @@ impl Process {
             }
             Ok(Printed::Part(it)) => {
                 self.log.add(&format!("{}, unfinished", self.name), &it);
-                let how = self.how_it_ended();
-                Err(Ended::Early(format!(
-                    "{how}, in the middle of the line `{}`",
-                    excerpt(&it, 120)
-                )))
+                let (how, line) = (self.how_it_ended(), excerpt(&it, 120));
+                Err(Ended::Early(format!("{how}, in the middle of the line `{line}`")))
             }
             Ok(Printed::End) | Err(RecvTimeoutError::Disconnected) => {
                 Err(Ended::Early(self.how_it_ended()))

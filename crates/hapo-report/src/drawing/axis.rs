@@ -79,8 +79,7 @@ impl YAxis {
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let at = match self.scale {
             Scale::Log if value > 0.0 => {
-                let of = |it: f64| it.log10();
-                (of(value) - of(self.low)) / (of(self.high) - of(self.low))
+                (value.log10() - self.low.log10()) / (self.high.log10() - self.low.log10())
             }
             Scale::Log => return None,
             _ => (value - self.low) / (self.high - self.low),

@@ -76,8 +76,7 @@ impl Drawing<'_> {
 
     fn points(&self, set: &Set, metric: &str) -> Vec<Point> {
         let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for run in &set.runs {
-            let run = &self.runs[*run];
+        for run in set.runs.iter().map(|it| &self.runs[*it]) {
             for (step, value) in run.points(metric) {
                 by_step.entry((step + run.shift) as u64).or_default().push(value);
             }
@@ -149,18 +148,13 @@ pub(super) fn thinned(points: &[(f64, Option<f64>)], columns: usize) -> Vec<usiz
     if points.len() <= 2 * columns {
         return (0..points.len()).collect();
     }
-    let column = |at: usize| (points[at].0 * columns as f64) as usize;
+    let column = |at: usize| ((points[at].0 * columns as f64) as usize, points[at].1.is_some());
+    let by = |a: &&usize, b: &&usize| points[**a].1.partial_cmp(&points[**b].1).expect("finite");
     let mut kept = vec![0, points.len() - 1];
-    let mut at = 0;
-    while at < points.len() {
-        let is_same = |it: &usize| {
-            column(*it) == column(at) && points[*it].1.is_some() == points[at].1.is_some()
-        };
-        let end = (at..points.len()).take_while(is_same).last().unwrap_or(at);
-        let by = |a: &usize, b: &usize| points[*a].1.partial_cmp(&points[*b].1).expect("finite");
-        kept.extend((at..=end).min_by(by));
-        kept.extend((at..=end).max_by(by));
-        at = end + 1;
+    let all: Vec<usize> = (0..points.len()).collect();
+    for part in all.chunk_by(|a, b| column(*a) == column(*b)) {
+        kept.extend(part.iter().min_by(by));
+        kept.extend(part.iter().max_by(by));
     }
     kept.sort_unstable();
     kept.dedup();

@@ -77,8 +77,7 @@ impl Drawing<'_> {
 
     /// A frame for each set, in it its lines on top of each other as areas.
     fn stacks(&self, svg: &mut String, curves: &[Curve], x: &XAxis, frame: &mut Frame) {
-        let mut sets: Vec<&[Curve]> = curves.chunk_by(|a, b| a.set == b.set).collect();
-        sets.retain(|it| !it.is_empty());
+        let sets: Vec<&[Curve]> = curves.chunk_by(|a, b| a.set == b.set).collect();
         let several = sets.len() > 1;
         let least = if several { 96.0 } else { 0.0 };
         frame.height = frame.height.max(least * sets.len() as f64);

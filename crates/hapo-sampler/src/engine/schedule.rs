@@ -16,9 +16,7 @@ impl<D: Device> Engine<'_, D> {
             match self.read_again(budget) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                Err(refusal) if is_full(&refusal) && !self.running.is_empty() => {
-                    return Ok(false);
-                }
+                Err(refusal) if is_full(&refusal) && !self.running.is_empty() => return Ok(false),
                 Err(refusal) if is_full(&refusal) && self.evict(Some(id))? => {}
                 Err(refusal) => return Err(refusal),
             }

@@ -20,7 +20,7 @@ use hapo_sampler::{
 use hapo_verify::in_order;
 use serde_json::Value;
 
-use crate::engine::protocol::{Answer, Call, Completion, End, Version};
+use crate::engine::protocol::{Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{ModelFiles, write_model};
 use crate::recipe::{RolloutEngine, RolloutsSection};
@@ -209,31 +209,27 @@ impl ServerSampler {
         let answer = serde_json::from_str(&text).ok();
         let answer = answer.and_then(|it| self.engine.answer(&it, version));
         let is_even = |it: &Completion| it.tokens.len() == it.log_probs.len();
-        match answer.filter(|it| it.completions.iter().all(is_even)) {
-            None => {
-                let said = excerpt(&text, 200);
-                let problem = format!("expected token ids and their log-probabilities, got {said}");
-                Err(Failure::Never(self.error(problem)))
-            }
-            Some(Answer { made_by: Some(made_by), .. }) if made_by != version.label => {
-                let label = &version.label;
-                let problem = format!("expected an answer by weights {label}, got {made_by}");
-                Err(Failure::Later(problem, None))
-            }
-            Some(answer) => {
-                let limit = settings.max_new_tokens.saturating_sub(request.given);
-                let mut whole = answer.completions.iter().filter(|it| it.end != End::Lost);
-                let is_wrong = |it: &f32| !it.is_finite() || *it > 1e-3;
-                if whole.any(|it| it.tokens.len() > limit || it.log_probs.iter().any(is_wrong)) {
-                    let problem = format!(
-                        "expected at most {limit} tokens and log-probabilities below 0, got {}",
-                        excerpt(&text, 200)
-                    );
-                    return Err(Failure::Never(self.error(problem)));
-                }
-                Ok(answer.completions)
-            }
+        let Some(answer) = answer.filter(|it| it.completions.iter().all(is_even)) else {
+            let said = excerpt(&text, 200);
+            let problem = format!("expected token ids and their log-probabilities, got {said}");
+            return Err(Failure::Never(self.error(problem)));
+        };
+        if let Some(made_by) = answer.made_by.filter(|it| *it != version.label) {
+            let label = &version.label;
+            let problem = format!("expected an answer by weights {label}, got {made_by}");
+            return Err(Failure::Later(problem, None));
         }
+        let limit = settings.max_new_tokens.saturating_sub(request.given);
+        let mut whole = answer.completions.iter().filter(|it| it.end != End::Lost);
+        let is_wrong = |it: &f32| !it.is_finite() || *it > 1e-3;
+        if whole.any(|it| it.tokens.len() > limit || it.log_probs.iter().any(is_wrong)) {
+            let problem = format!(
+                "expected at most {limit} tokens and log-probabilities below 0, got {}",
+                excerpt(&text, 200)
+            );
+            return Err(Failure::Never(self.error(problem)));
+        }
+        Ok(answer.completions)
     }
 
     /// The body of the answer to one request, or the status and the message of a refusal: 0 for no answer at all.

@@ -83,7 +83,11 @@ impl Stats {
                 Over::AllPasses => true,
             };
             if counts {
-                self.add(name, *over, value.of_mini_batch());
+                let value = match *value {
+                    Value::Total(sum) => Value::Mean { sum, count: 1 },
+                    other => other,
+                };
+                self.add(name, *over, value);
             }
         }
         self.tokens += mini_batch.tokens;
@@ -110,13 +114,6 @@ impl Stats {
 }
 
 impl Value {
-    fn of_mini_batch(self) -> Self {
-        match self {
-            Self::Total(sum) => Self::Mean { sum, count: 1 },
-            other => other,
-        }
-    }
-
     fn number(self) -> Option<f64> {
         match self {
             Self::Mean { count: 0, .. } => None,

@@ -11,6 +11,7 @@ pub struct DeviceSpec {
     /// Floating-point operations per second of its attention, which is plain f32.
     pub attention_flops: f64,
     pub bandwidth: f64,
+    /// Share of `flops` that the products of training reach.
     pub training_share: f64,
     /// Share of `flops` that decoding reaches: its products have few rows.
     pub decoding_share: f64,
@@ -36,12 +37,6 @@ const GPUS: &[Gpu] = &[
     ("rtx3090", 24.0, 71.0, 35.6, 936.0),
 ];
 
-/// Shares of the peak of a GPU that the plan assumes: of its products in training and in decoding, of its bandwidth.
-const GPU_SHARES: (f64, f64, f64) = (0.40, 0.40, 0.60);
-
-/// Shares of a CPU's measured rates that the plan assumes.
-const CPU_SHARES: (f64, f64, f64) = (0.80, 0.75, 1.00);
-
 impl DeviceSpec {
     /// A GPU by name, as the backend computes on it: f32 in memory, and products of factors in `compute`.
     pub fn gpu(name: &str, compute: Compute) -> Option<Self> {
@@ -57,9 +52,10 @@ impl DeviceSpec {
             flops: 1e12 * flops,
             attention_flops: 1e12 * f32,
             bandwidth: bandwidth * 1e9,
-            training_share: GPU_SHARES.0,
-            decoding_share: GPU_SHARES.1,
-            bandwidth_share: GPU_SHARES.2,
+            // Of the peak, as the plan assumes.
+            training_share: 0.40,
+            decoding_share: 0.40,
+            bandwidth_share: 0.60,
             is_cpu: false,
             compute,
         })
@@ -82,9 +78,10 @@ impl DeviceSpec {
             flops,
             attention_flops: flops,
             bandwidth,
-            training_share: CPU_SHARES.0,
-            decoding_share: CPU_SHARES.1,
-            bandwidth_share: CPU_SHARES.2,
+            // Of the measured rates, as the plan assumes.
+            training_share: 0.80,
+            decoding_share: 0.75,
+            bandwidth_share: 1.00,
             is_cpu: true,
             compute: Compute::F32,
         }

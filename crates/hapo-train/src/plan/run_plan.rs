@@ -57,18 +57,13 @@ impl Sources {
             (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
         }
     }
-
-    /// The model to start from. An earlier stage's is beside `run_dir`.
-    fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
-        located(recipe.model(), self.model.as_ref(), run_dir)
-    }
 }
 
 fn beside(run_dir: &Path, stage: &str) -> PathBuf {
     run_dir.parent().unwrap_or(Path::new(".")).join(stage)
 }
 
-/// A model where it was found, or where the recipe says.
+/// A model where it was found, or where the recipe says. An earlier stage's is beside `run_dir`.
 fn located(
     model: &ModelSource,
     found: Option<&String>,
@@ -110,7 +105,7 @@ impl RunPlan {
     /// The same, or for no folder.
     pub fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
         let before = run_dir.map(kept_recipe).transpose()?.flatten();
-        let model = || sources.model(recipe, run_dir);
+        let model = || located(recipe.model(), sources.model.as_ref(), run_dir);
         let template = match &before {
             Some(before) if recipe.data.template == AUTO && before.data.template != AUTO => {
                 ChosenTemplate::of_recipe(&before.data, recipe.data.template_choice(), None)
@@ -149,7 +144,7 @@ impl RunPlan {
     }
 
     pub(crate) fn model(&self) -> Result<ModelSource> {
-        self.sources.model(&self.recipe, self.run_dir.as_deref())
+        located(self.recipe.model(), self.sources.model.as_ref(), self.run_dir.as_deref())
     }
 
     /// The checkpoint of an earlier stage that it starts from, and why (D33).
@@ -200,10 +195,6 @@ impl RunPlan {
     pub(crate) fn reference(&self) -> Result<Option<ModelSource>> {
         let (found, run_dir) = (self.sources.reference.as_ref(), self.run_dir.as_deref());
         self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
-    }
-
-    pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
-        self.sources.eval.as_deref()
     }
 
     /// The longest sequence, prompt and response together.

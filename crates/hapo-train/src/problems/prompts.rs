@@ -125,7 +125,6 @@ impl PromptTable {
         let refused = admission.refused.iter();
         let refused_teachers =
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
-        let (unused_solutions, without_teacher) = (admission.unused, admission.without_teacher);
         let replaces = match &chat_format.template {
             PromptTemplate::Named(_) => true,
             PromptTemplate::Chat(chat) => chat.system.is_some(),
@@ -178,20 +177,17 @@ impl PromptTable {
             hashes.add(&prompt.tokens, example.golds(), &prompt.teachers, &prompt.hints);
             prompts.push(prompt);
         }
-        let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
-        let (copies, inputs) = (copies.sum(), hashes.finish());
-        let prompt_limit = limits.prompt_tokens;
         Ok(Self {
             prompts,
             refused_teachers,
-            unused_solutions,
-            without_teacher,
+            unused_solutions: admission.unused,
+            without_teacher: admission.without_teacher,
             unused_systems: if replaces { systems } else { 0 },
             overlong,
             unread: Unread::default(),
-            copies,
-            inputs,
-            prompt_limit,
+            copies: dataset.examples.iter().map(|it| u64::from(it.copies)).sum(),
+            inputs: hashes.finish(),
+            prompt_limit: limits.prompt_tokens,
         })
     }
 

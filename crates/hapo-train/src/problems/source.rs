@@ -97,10 +97,9 @@ impl Source {
         }
         if copies > 0 {
             let n = table.prompts.len();
-            let copied = match copies {
-                1 => "1 row of the data is a copy of another".to_owned(),
-                copies => format!("{copies} rows of the data are copies of others"),
-            };
+            let (one, many) =
+                ("row of the data is a copy of another", "rows of the data are copies of others");
+            let copied = counted(copies, one, many);
             all.push(format!("{copied}; an epoch visits each of the {n} prompts once"));
         }
         let texts = Texts::of(table);

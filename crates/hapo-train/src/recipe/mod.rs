@@ -12,9 +12,7 @@ mod words;
 
 use std::{io::Read, ops::Deref, path::Path};
 
-use hapo_core::{
-    Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, found_at,
-};
+use hapo_core::{Annealing, Gate, HapoGate, Loss, Method, Needs, Refusal, found_at};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_run::RunFolder;
 use hapo_sampler::{Decoding, Truncation};
@@ -325,10 +323,6 @@ impl Recipe {
 
     pub fn needs(&self) -> Needs {
         rules::needs_of(&self.settings, &self.method)
-    }
-
-    pub fn injection(&self) -> &'static Injection {
-        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection)
     }
 
     /// Where hints come from; none where none are shown.

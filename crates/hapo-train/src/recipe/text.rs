@@ -150,9 +150,7 @@ impl Document {
         let below = keys_below(path, &value);
         table.insert(last.to_owned(), value);
         self.forget(path);
-        for it in below {
-            self.places.insert(it, place.clone());
-        }
+        self.places.extend(below.into_iter().map(|it| (it, place.clone())));
         Ok(())
     }
 
@@ -312,9 +310,7 @@ fn merge(table: &mut Table, over: Table) {
     for (key, value) in over {
         match (table.get_mut(&key), value) {
             (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
-            (_, value) => {
-                table.insert(key, value);
-            }
+            (_, value) => drop(table.insert(key, value)),
         }
     }
 }

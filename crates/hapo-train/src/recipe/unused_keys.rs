@@ -89,8 +89,7 @@ fn refusal(scope: Scope, it: &Settings, method: &Method) -> Option<String> {
             "nothing is remembered between steps, as hapo.injection = \"replay\" does",
         ),
         Scope::Annealed => not(Scope::Teacher).or_else(|| {
-            let off = |annealing| annealing == AnnealingMode::Off;
-            let off = it.hapo.as_ref().is_some_and(|hapo| off(hapo.annealing));
+            let off = it.hapo.as_ref().is_some_and(|hapo| hapo.annealing == AnnealingMode::Off);
             refused(off, "hapo.annealing = \"off\" keeps the gate as it is")
         }),
         Scope::Task => {

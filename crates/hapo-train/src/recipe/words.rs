@@ -15,28 +15,24 @@ pub fn key_of_word(word: &str) -> Option<String> {
 
 /// Serde's message in the words of this project, and what to do.
 pub(super) fn explain(message: &str) -> (String, String) {
+    fn known(rest: &str) -> Vec<&str> {
+        rest.split('`').skip(1).step_by(2).collect()
+    }
     let message = message.lines().next().unwrap_or_default();
     let see = "`hapo recipe` lists every key".to_owned();
-    let known = |rest: &str| -> Vec<String> {
-        rest.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-    };
-    let near = |word: &str, known: &[String]| {
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        nearest(word, &known).map(str::to_owned)
-    };
-    let ask = |it: String| format!("did you mean `{it}`?");
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let names = known(rest);
         let (key, names) = names.split_first().expect("serde names the field");
         let what = format!("unknown key `{key}`, expected one of {}", names.join(", "));
-        return (what, key_of_word(key).or_else(|| near(key, names)).map_or(see, ask));
+        let synonym = key_of_word(key).map(|it| format!("did you mean `{it}`?"));
+        return (what, synonym.unwrap_or_else(|| did_you_mean(key, names, "", &see)));
     }
     if let Some(rest) = message.strip_prefix("unknown variant ") {
         let names = known(rest);
         let (word, names) = names.split_first().expect("serde names the variant");
         let what = format!("expected one of {}, got `{word}`", names.join(", "));
         let write = format!("write one of: {}", names.join(", "));
-        return (what, near(word, names).map_or(write, ask));
+        return (what, did_you_mean(word, names, "", &write));
     }
     let invalid =
         message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{collections::BTreeSet, sync::Arc};
 
 use hapo_core::{
-    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step,
-    found_at, hex,
+    Gate, Gated, Memory, MixedGroup, PromptId, Refusal, Schedule, Step, found_at, hex,
 };
 use hapo_kernels::{Cpu, Device};
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
@@ -73,6 +72,7 @@ pub struct Run<D: Device = Cpu> {
     memory: Memory,
     shown: BTreeSet<PromptId>,
     warnings: Vec<String>,
+    /// Seconds of the parts of the start, in order.
     laps: Clock,
 }
 
@@ -283,7 +283,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
     let recipe = plan.recipe();
     let KvMemory::Bytes(bytes) = recipe.sampling.kv_memory else { return Ok(()) };
-    for one in longest_sequences(recipe, plan.eval_sets()) {
+    for one in longest_sequences(recipe, plan.sources.eval.as_deref()) {
         let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
         fit.map_err(|it| {
             let hint = "give keys and values more memory, or lower sampling.max_new_tokens";
@@ -336,9 +336,8 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let gated = match recipe.gate() {
         None => Gated::bare(method, group_size),
         Some(hapo) => {
-            let record = plan.record.clone();
-            let settings = GateSettings { record, ..hapo.settings.clone() };
-            let hapo = HapoGate { settings, ..hapo.clone() };
+            let mut hapo = hapo.clone();
+            hapo.settings.record.clone_from(&plan.record);
             Gated::hapo(method, hapo, group_size, steps_per_epoch)
         }
     };
@@ -364,11 +363,6 @@ impl<D: Device> Run<D> {
     pub fn epoch(&self) -> Option<(u64, usize)> {
         let (table, order) = self.source.prompts()?;
         Some((order.steps_per_epoch(), table.prompts.len()))
-    }
-
-    /// Seconds that the parts of the start took, in order.
-    pub fn start_times(&self) -> &[(&'static str, f64)] {
-        &self.laps.laps
     }
 
     pub fn warnings(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use hapo_kernels::Device;
 use hapo_run::{Preflight, ResponseShares};
 use hapo_verify::Extraction;
 
-use crate::problems::prompts::{Prompt, PromptTable};
+use crate::problems::prompts::Prompt;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
 use crate::{Result, grading::AnswerCounts, observe::memory, pack::TokenGroup, run::Run};
 
@@ -24,8 +24,7 @@ pub(crate) fn preflight<D: Device>(
     begins: impl FnOnce(usize, usize),
 ) -> Result<Option<Preflight>> {
     let (wants_teacher, seeks_answers) = (run.wants_teacher(), run.grader.grader.reads_answers());
-    let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
-    let found = run.task(Step(1)).filter(|it| looks(it.0.table));
+    let found = run.task(Step(1)).filter(|it| prompts > 0 && it.0.table.is_graded());
     let Some((task, mut engines, _)) = found else { return Ok(None) };
     let Task { table, order, plan, .. } = task;
     let recipe = plan.recipe();

@@ -138,7 +138,7 @@ fn train_locked<D: Device>(
         return Ok(outcome);
     }
     let mut run = Run::on(device, plan)?;
-    observer.started(run.start_times());
+    observer.started(&run.laps.laps);
     run.set_meter(&observer.meter());
     run.load_validation()?;
     if let Some(it) = plan.template().note() {
@@ -486,8 +486,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 /// and nothing is written.
 pub fn require_same_run(plan: &RunPlan, run_dir: &Path, policy: ResumePolicy) -> Result<()> {
     let path = RunFolder(run_dir).recipe();
-    let before = if_there(&path, std::fs::read_to_string(&path))?;
-    let Some(before) = before else { return Ok(()) };
+    let Some(before) = if_there(&path, std::fs::read_to_string(&path))? else { return Ok(()) };
     resume::require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
 }
 

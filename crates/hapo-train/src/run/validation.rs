@@ -43,7 +43,7 @@ impl Validation {
             grades: true,
         };
         let mut sets = Vec::new();
-        let found = match (plan.eval_sets(), &eval.data, &eval.suite) {
+        let found = match (plan.sources.eval.as_deref(), &eval.data, &eval.suite) {
             (Some(sets), ..) => sets.to_vec(),
             (None, Some(file), None) => {
                 let path = Path::new(file);

@@ -573,7 +573,6 @@ fn convert(
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<Written> {
     let files = hapo_data::data_files(file)?;
-    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     not_an_input(output, &files, "")?;
     let Converted { written, unread } = hapo_data::convert(file, reading, output, format, decide)?;
     warn_of_unread(&unread.unread_solutions, file);

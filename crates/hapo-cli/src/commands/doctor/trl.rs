@@ -70,18 +70,13 @@ pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
         text.replace(": NaN", ": null").replace("Infinity", "null").replace("-null", "null");
     let state: Option<Value> = serde_json::from_str(&plain).ok();
     let mut steps = Steps::default();
-    match state.as_ref().and_then(|it| it["log_history"].as_array()) {
-        Some(lines) => {
-            for line in lines.iter().filter_map(Value::as_object) {
-                let step = line.get("step").and_then(Value::as_u64).unwrap_or_default();
-                steps.add(step, line.clone(), Framework::Trl);
-            }
-        }
-        None => {
-            for (step, line) in console::trl(&text) {
-                steps.add(step, line, Framework::Trl);
-            }
-        }
+    let history = state.as_ref().and_then(|it| it["log_history"].as_array());
+    let logged = |line: &Map<String, Value>| {
+        (line.get("step").and_then(Value::as_u64).unwrap_or_default(), line.clone())
+    };
+    let history = history.map(|it| it.iter().filter_map(Value::as_object).map(logged).collect());
+    for (step, line) in history.unwrap_or_else(|| console::trl(&text)) {
+        steps.add(step, line, Framework::Trl);
     }
     // The summary of a whole training is no step.
     steps.0.retain(|_, line| line.contains_key("loss") || line.contains_key("eval/reward"));

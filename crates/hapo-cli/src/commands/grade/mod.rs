@@ -64,8 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.grader.open()?;
     let (mut it, mut ungraded) = (Summary::default(), None);
     if let Some(file) = &args.out {
-        let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
-        not_an_input(file, &inputs, "")?;
+        not_an_input(file, args.file.as_slice(), "")?;
         // It stays as it was until all rows are graded.
         hapo_run::write_atomically_with(file, |out| -> Result<()> {
             (it, ungraded) = grade(args, grader, out)?;

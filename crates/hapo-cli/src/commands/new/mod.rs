@@ -169,13 +169,9 @@ impl<'a> Found<'a> {
     fn look(args: &'a Args, threads: usize) -> Result<Self> {
         let rates = ProductRates::measure(threads)?;
         let folder = hub::model_folder(&args.model)?;
-        let aside;
-        let path = if folder == hapo_train::BUILTIN_BASE {
-            aside = hapo_train::base_folder()?;
-            aside.path()
-        } else {
-            Path::new(&folder)
-        };
+        let aside =
+            (folder == hapo_train::BUILTIN_BASE).then(hapo_train::base_folder).transpose()?;
+        let path = aside.as_ref().map_or(Path::new(&folder), |it| it.path());
         // The header of every weight file is read, so that a folder without weights is refused here.
         let config = hapo_model::folder::open(path)?.config;
         let files = hapo_model::folder::read_tokenizer_files(path)?;

@@ -118,16 +118,14 @@ impl Source {
                 all.into_iter().find(|it| Some(it.0) == step)
             }
         };
-        match found {
-            Some((step, model)) => Ok(Self { model, run: Some((folder.to_owned(), step)) }),
-            None => Err(bad_input(
-                format!(
-                    "{} holds no model, and no checkpoint `{checkpoint}` of a run",
-                    folder.display()
-                ),
+        let Some((step, model)) = found else {
+            let folder = folder.display();
+            return Err(bad_input(
+                format!("{folder} holds no model, and no checkpoint `{checkpoint}` of a run"),
                 "give a model folder, or a run folder with --checkpoint last, best or a step that was kept",
-            )),
-        }
+            ));
+        };
+        Ok(Self { model, run: Some((folder.to_owned(), step)) })
     }
 
     /// The files in order of their names, and the model card among them.
