@@ -298,3 +298,36 @@ impl Projection {
 pub(crate) fn unknown_tensor(name: &str) -> Refusal {
     Refusal::bug(format!("unknown tensor {name}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapo_kernels::Compute;
+
+    /// A GPU's buffer comes to files in the order of a CPU's, and back.
+    #[test]
+    fn files_have_the_order_of_a_cpu() {
+        let spec = |name: &str, shape: &[usize]| TensorSpec {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+        };
+        let tensors = vec![spec("a", &[3, 2]), spec("b", &[5]), spec(EMBEDDING, &[2, 7])];
+        let cpu = ParamLayout::of_tensors(tensors, |it| it.name != EMBEDDING);
+        let gpu = cpu.clone().on(DeviceCaps::gpu(Compute::Bf16));
+        let mut published: Vec<f32> = (0..gpu.len()).map(|i| i as f32).collect();
+        let mut in_file = published.clone();
+        in_file[..6].copy_from_slice(&[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+        let held = published.clone();
+        for piece in gpu.pieces(4) {
+            piece.into_files_order(&mut published[piece.first..piece.first + piece.len]);
+        }
+        assert_eq!(published, in_file);
+        for piece in gpu.pieces(4) {
+            piece.out_of_files_order(&mut published[piece.first..piece.first + piece.len]);
+        }
+        assert_eq!(published, held);
+        let of_cpu: Vec<usize> = cpu.pieces(10).iter().map(|it| it.len).collect();
+        assert_eq!(of_cpu.iter().sum::<usize>(), cpu.len());
+        assert!(of_cpu.iter().all(|it| *it <= 10));
+    }
+}
