@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hapo_kernels::{
-    AttentionShape, Buffer, BufferSize, Compute, DeviceError, NumberFormat, SegmentRow, Span,
-    SpanMut, TableItem,
+    AttentionShape, Buffer, Compute, DeviceError, NumberFormat, SegmentRow, Span, SpanMut,
+    TableItem,
 };
 
 use crate::launch::{Launcher, Matrix, Memory, Operation, Product, Result, THREADS, lock};
@@ -63,7 +63,7 @@ struct Rounded<L: Launcher> {
 
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
-    /// Shared by what lies beside each other.
+    /// Shared by buffers that lie beside each other.
     memory: Arc<L::Memory>,
     start: usize,
     pub(crate) len: usize,
@@ -80,8 +80,7 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 
     fn bytes(&self) -> usize {
-        let len = if self.spaced_rows().is_some() { self.extent(self.len) } else { self.len };
-        len * self.format.bytes()
+        self.bytes_of(self.len)
     }
 }
 
@@ -91,17 +90,7 @@ fn new_state() -> u64 {
 }
 
 impl<L: Launcher> CudaBuf<L> {
-    /// Rows in memory of their own, `stride` numbers apart.
-    pub(crate) fn new(
-        memory: L::Memory,
-        BufferSize { rows, width, .. }: BufferSize,
-        stride: usize,
-        format: NumberFormat,
-    ) -> Self {
-        Self::part(&Arc::new(memory), 0, [rows, width, stride], format)
-    }
-
-    /// Rows of numbers from one of a memory on.
+    /// Rows `stride` numbers apart, from the number `first` of a memory on.
     pub(crate) fn part(
         memory: &Arc<L::Memory>,
         first: usize,
@@ -129,6 +118,11 @@ impl<L: Launcher> CudaBuf<L> {
 
     pub(crate) fn address(&self) -> u64 {
         self.memory.address() + self.start as u64
+    }
+
+    /// Bytes from the first of `n` numbers to the last, with the room between their rows.
+    fn bytes_of(&self, n: usize) -> usize {
+        self.spaced_rows().map_or(n, |_| self.extent(n)) * self.format.bytes()
     }
 
     /// Width and stride of rows between which there is room.
@@ -207,9 +201,8 @@ pub(crate) fn to_row<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
 /// Bytes of two spans of one format whose rows lie alike, with the room behind them.
 pub(crate) fn bytes_of<L: Launcher>(from: Span<CudaBuf<L>>, to: &SpanMut<CudaBuf<L>>) -> usize {
     assert!(from.buf.spaced_rows() == to.buf.spaced_rows(), "rows that lie alike");
-    let is_spaced = from.buf.spaced_rows().is_some();
-    let len = if is_spaced { from.buf.extent(from.len) } else { from.len };
-    len * shared_format([from.buf, &*to.buf]).bytes()
+    shared_format([from.buf, &*to.buf]);
+    from.buf.bytes_of(from.len)
 }
 
 /// Of a kernel for f32 and one for bf16, that for a format.
@@ -325,7 +318,8 @@ impl<L: Launcher> CudaDevice<L> {
             return Ok(());
         }
         // Without room behind them all elements are one row.
-        let width = of.iter().find_map(|it| it.0.spaced_rows()).map_or(n, |it| it[0]);
+        let spaced = of.iter().find_map(|it| it.0.spaced_rows());
+        let [width, _] = spaced.unwrap_or([n, n]);
         let [stride, second, last] = of.map(|it| it.0.stride(width));
         assert_eq!(stride, second, "rows that lie alike");
         let (rows, four) = (n / width, 4 * of[0].0.format.bytes() as u64);
@@ -358,7 +352,7 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, elements.len(), &[&args[..], &[from.0, to.0]].concat())
     }
 
-    /// Host to device: the numbers from one on, between whose rows there may be room.
+    /// Host to device: the numbers from `first` on; there may be room between their rows.
     pub(crate) fn put(&self, bytes: &[u8], first: usize, to: &CudaBuf<L>) -> Done {
         to.state.store(new_state(), Ordering::Relaxed);
         let (launcher, number) = (&self.inner.launcher, to.format.bytes());

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, Attention, AttentionDecode, AttentionGrad, AttentionShape,
-    BufferSize, CacheAppend, Compute, Device, DeviceCaps, DeviceError, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadGrad, HeadStats, Heads, MatShape, MomentsMut, NumberFormat, Numbers,
-    Output, Pair, Placed, RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
+    BufferSize, CacheAppend, Compute, Device, DeviceCaps, DrawRow, DrawnToken, EmbeddingLayout,
+    HeadGrad, HeadStats, Heads, MatShape, MomentsMut, NumberFormat, Numbers, Output, Pair, Placed,
+    RmsNorm, RmsNormGrad, Rotation, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -41,9 +41,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CudaBuf<L>> {
         let size = size.into();
         let stride = self.caps().row_stride(size.width, size.room);
-        let bytes = (size.rows * stride).checked_mul(format.bytes());
-        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, size, stride, format))
+        let memory = self.memory(size.rows * stride, format)?;
+        Ok(CudaBuf::part(&memory, 0, [size.rows, size.width, stride], format))
     }
 
     fn free_bytes(&self) -> Option<u64> {

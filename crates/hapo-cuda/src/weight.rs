@@ -16,7 +16,7 @@ use crate::plan;
 #[derive(Debug)]
 pub struct CudaWeight<L: Launcher> {
     shape: [usize; 2],
-    /// In f32 or in bf16. Behind a row there is room for that of the B's of its pair and its neighbours'.
+    /// In f32 or in bf16. Behind each row there is room for a row of its own B and of its neighbours'.
     numbers: CudaBuf<L>,
     /// The low 16 bits that the bf16 numbers lack of f32, if the matrix is trained.
     tails: Option<CudaBuf<L>>,
@@ -161,7 +161,7 @@ impl<L: Launcher> CudaWeight<L> {
         }
     }
 
-    /// It is a B whose numbers lie behind the first so many of a matrix's rows.
+    /// True if it is a B whose copy begins at the column `first` of a matrix's rows.
     pub(crate) fn lies_behind(&self, matrix: &Self, first: usize) -> bool {
         let at = matrix.numbers.address() + (first * matrix.numbers.format.bytes()) as u64;
         self.behind.as_ref().is_some_and(|it| it.address() == at)
@@ -263,7 +263,7 @@ impl<L: Launcher> CudaDevice<L> {
                     ["adamw", "adamw_bf16"]
                 }
                 NumbersMut::Weight(it) => {
-                    assert_eq!(it.len(), len, "the gradient is as long");
+                    assert_eq!(it.len(), len, "the gradient is as long as the matrix");
                     args.push(to(&it.numbers.first_mut(len)));
                     match &mut it.tails {
                         None => {

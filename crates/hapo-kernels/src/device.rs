@@ -87,7 +87,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         }
     }
 
-    /// Buffers of `rows` rows of these widths, which lie beside each other in one where the device has an interest in it.
+    /// Buffers of `rows` rows of these widths. A GPU puts their rows side by side, so that one product can write them all.
     fn alloc_beside(
         &self,
         rows: usize,

@@ -26,7 +26,7 @@ pub enum Held {
 pub trait Matrix<D>: Send + Sync + Debug + Sized {
     /// A matrix `[inputs, outputs]` of zeros.
     fn zeros(device: &D, shape: [usize; 2], held: Held) -> Result<Self>;
-    /// Some that multiply the same numbers, side by side where the device has an interest in it.
+    /// Some that multiply the same numbers. A GPU puts one below the other, so that they are one product.
     fn zeros_beside(device: &D, shapes: &[[usize; 2]], held: Held) -> Result<Vec<Self>> {
         shapes.iter().map(|shape| Self::zeros(device, *shape, held)).collect()
     }

@@ -30,7 +30,7 @@ impl<D: Device> Vector<D> {
         Ok(Self { numbers, place: param.place() })
     }
 
-    /// Some that lie side by side where the device has an interest in it.
+    /// The biases of some matrices that multiply the same numbers.
     fn beside(device: &D, params: &[&Param]) -> Result<Vec<Self>, Refusal> {
         let lengths: Vec<usize> = params.iter().map(|it| it.len).collect();
         let all = device.alloc_beside(1, &lengths, NumberFormat::F32)?.into_iter().zip(params);

@@ -111,7 +111,7 @@ impl ParamLayout {
         self
     }
 
-    /// The buffer in pieces of at most so many elements, or, where files have another order, of a tensor each.
+    /// The buffer in pieces of at most `most` elements. Where files have another order, each tensor is a piece.
     pub fn pieces(&self, most: usize) -> Vec<Piece> {
         if self.params.iter().all(|it| it.is_factor == it.transposed) {
             let firsts = (0..self.len).step_by(most);

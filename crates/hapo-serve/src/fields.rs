@@ -145,7 +145,7 @@ impl Fields {
         }
     }
 
-    /// Whether a field is true; `default` where there is none.
+    /// A field that is true or false; `default` if it is missing.
     pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
         Ok(self.take(name, "true or false")?.unwrap_or(default))
     }
