@@ -103,7 +103,8 @@ def invariant() -> None:
 
 
 def speed() -> None:
-    for log in ["bench.log", "bench-small.log", "bench-large.log"]:
+    for log in ["bench.log", "bench-small.log", "bench-large.log", "bench-again.log", "bench-free.log"]:
+        how = ", products free" if log == "bench-free.log" else ""
         report = whole(log)
         for it in report["results"] if report else []:
             shape = SHAPES.get(report["shape"])
@@ -115,7 +116,7 @@ def speed() -> None:
                 forwards = 2 if case.endswith("one layer kept") else 1
                 seconds = sum(part[1] for part in expected.training(shape, 8, 1024, forwards)[0])
                 predicted = f"{1e3 * (seconds + expected.update(shape)):.0f} ms"
-            row(f"{report['shape']}, {it['part']}, {case}", predicted, f"{1e3 * it['seconds']:.2f} ms")
+            row(f"{report['shape']}, {it['part']}, {case}{how}", predicted, f"{1e3 * it['seconds']:.2f} ms")
     for name in ["torch-train", "torch-generate", "torch-batch", "torch-static", "ceilings"]:
         for it in lines(f"{name}.log"):
             row(name, "", json.dumps({k: round(v, 2) if isinstance(v, float) else v for k, v in it.items()}))

@@ -46,6 +46,10 @@ const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 /// Environment variable that turns graphs off where it is 0, to measure without them.
 const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 
+/// Environment variable that leaves every product to cuBLASLt where it is 1, to measure what rows cost that do not depend
+/// on those beside them.
+const FREE_PRODUCTS: &str = "HAPO_CUDA_FREE_PRODUCTS";
+
 /// Opens GPU `ordinal` and compiles its kernels unless they are cached.
 ///
 /// # Errors
@@ -76,6 +80,7 @@ struct Open {
     staging: Mutex<Option<Staging>>,
     trace: Option<Trace>,
     has_graphs: bool,
+    are_products_free: bool,
     repeats: Mutex<Repeats>,
     /// Memory of tables that were dropped, by bytes: a step that takes the same tables as the one before has them at the
     /// same addresses, and the driver is not asked.
@@ -222,6 +227,7 @@ impl Driver {
             staging,
             trace: Trace::asked(),
             has_graphs: std::env::var(GRAPHS).map_or(true, |it| it != "0"),
+            are_products_free: std::env::var(FREE_PRODUCTS).is_ok_and(|it| it == "1"),
             repeats: Mutex::default(),
             tables: Mutex::default(),
         })
@@ -307,7 +313,8 @@ impl Driver {
     }
 
     fn begin_product(&self, product: &Product) -> Result<()> {
-        let Product { m, n, k, number, left, right, bias, .. } = *product;
+        let Product { m, n, k, number, left, right, bias, whole, .. } = *product;
+        let product = &Product { whole: whole && !self.open.are_products_free, ..*product };
         let order = |transposed| if transposed { "T" } else { "N" };
         let (a, b) = (order(left.transposed), order(right.transposed));
         self.timed(format_args!("product {a}{b} {m} x {n} x {k}, {number:?}"), || {

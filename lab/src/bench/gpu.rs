@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Output};
+use hapo_kernels::{
+    Accumulate, Buffer, Compute, Counting, Device, DeviceCaps, Held, MatShape, Matrix,
+    NumberFormat, Output,
+};
 use hapo_model::{
     ActivationCheckpointing, Config, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
 };
@@ -227,6 +230,13 @@ pub(super) fn decoding<D: Device>(
         bytes,
         ..Case::default()
     })
+}
+
+/// A step of `rows` rows on a device that computes nothing: the engine's tables, random numbers and events.
+pub(super) fn scheduling(config: Config, rows: usize) -> Result<Case> {
+    let model =
+        Model::new(Counting::new(DeviceCaps::gpu(Compute::Bf16)), config, FULL.positions())?;
+    Ok(Case { bytes: 0.0, ..decoding(&model, (rows, Decoded::Own), FULL)? })
 }
 
 /// Steps in which all rows, some for each prompt, are decoded.

@@ -69,6 +69,8 @@ enum Part {
     Decoding,
     /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
     Step,
+    /// What the host does for a step of decoding on a GPU besides its launches
+    Scheduling,
     /// Answers graded per second
     Grading,
 }
@@ -163,10 +165,16 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let rate = machine::product_rate(it, args.shape.product())?;
         report.rounded_product_gflops = Some(rate / 1e9);
     }
-    if args.only != [Part::Grading] {
+    let has_model = |it: &Part| !matches!(it, Part::Scheduling | Part::Grading);
+    if args.only.is_empty() || args.only.iter().any(has_model) {
         report.measure_model(cpu, args, &wanted)?;
         if let Some(it) = rounding {
             report.measure_model(it, args, &wanted)?;
+        }
+    }
+    if wanted(Part::Scheduling) {
+        for rows in [64, 256] {
+            report.add(("scheduling", Compute::Bf16), gpu::scheduling(args.shape.config(), rows)?);
         }
     }
     if wanted(Part::Grading) {
@@ -380,7 +388,7 @@ impl Report {
         for it in &self.results {
             let share = it.share_of_limit.map(|share| format!("  {:.0} % of limit", 100.0 * share));
             outln!(
-                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
+                "{:<10} {:<5} {:<34} {:>10.6} s {:>10.0} /s{}{}{}",
                 it.part,
                 it.compute.name(),
                 it.case,
@@ -404,7 +412,7 @@ impl Report {
         let mut times = it.times;
         times.sort_by(f64::total_cmp);
         let seconds = times[times.len() / 2];
-        eprintln!("bench: {part}, {compute}, {}: {seconds:.4} s", it.name);
+        eprintln!("bench: {part}, {compute}, {}: {seconds:.6} s", it.name);
         self.results.push(Measured {
             part,
             compute,
