@@ -51,6 +51,9 @@ enum Shape {
     /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
     #[value(name = "qwen2.5-0.5b")]
     Qwen05b,
+    /// Hidden 1536, 28 layers, 12 heads and 2 key/value heads of 128, ffn 8960, vocabulary 151936
+    #[value(name = "qwen2.5-1.5b")]
+    Qwen15b,
     /// Hidden 2048, 36 layers, 16 heads and 2 key/value heads of 128, ffn 11008, vocabulary 151936
     #[value(name = "qwen2.5-3b")]
     Qwen3b,
@@ -263,6 +266,15 @@ impl Shape {
                 ffn: 4864,
                 ..tiny
             },
+            Self::Qwen15b => Config {
+                vocab_size: 151_936,
+                hidden: 1536,
+                layers: 28,
+                heads: 12,
+                head_dim: 128,
+                ffn: 8960,
+                ..tiny
+            },
             Self::Qwen3b => Config {
                 vocab_size: 151_936,
                 hidden: 2048,
@@ -290,9 +302,7 @@ impl Shape {
     fn product(self) -> MatShape {
         match self {
             Self::BenchTiny => MatShape { rows: 6144, inputs: 192, outputs: 512 },
-            Self::Smollm135m | Self::Qwen05b | Self::Qwen3b | Self::Qwen7b => {
-                MatShape { rows: 1024, inputs: 896, outputs: 4864 }
-            }
+            _ => MatShape { rows: 1024, inputs: 896, outputs: 4864 },
         }
     }
 }
