@@ -72,7 +72,7 @@ enum Part {
     Decoding,
     /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
     Step,
-    /// What the host does for a step of decoding on a GPU besides its launches
+    /// The host's own work for a step of decoding on a GPU: tables, random numbers and events, without launches
     Scheduling,
     /// Answers graded per second
     Grading,
