@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -61,6 +62,9 @@ class Paper:
         self.is_mini = args.size == "mini"
         self.out = Path(args.out or f"runs/paper-{args.size}").resolve()
         self.hapo = str(Path(args.hapo).resolve()) if os.sep in args.hapo else args.hapo
+        if shutil.which(self.hapo) is None:
+            hint = "install the wheel, or name it with --hapo target/release/hapo"
+            sys.exit(f"scripts/paper: no command {self.hapo}: {hint}")
         self.folder = ROOT / "recipes" / ("mini" if self.is_mini else f"paper/{args.size}")
         self.rows = {name: self.stages(name) for name in self.names()}
         grpo = self.recipe("grpo")[0]
