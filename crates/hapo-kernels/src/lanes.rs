@@ -6,6 +6,13 @@
 /// Width of every vector.
 pub(crate) const WIDTH: usize = 16;
 
+/// A level of caches.
+#[derive(Clone, Copy)]
+pub(crate) enum Level {
+    First,
+    Second,
+}
+
 /// Sixteen `f32`.
 ///
 /// # Safety
@@ -26,7 +33,7 @@ pub(crate) unsafe trait Lanes: Copy {
 
     /// Asks for the line of an address, which may be anything.
     #[inline(always)]
-    fn prefetch(_: *const f32) {}
+    fn prefetch(_: *const f32, _: Level) {}
 
     /// Two vectors of bf16 numbers, one in the low and one in the high halves of the words.
     fn load_halves(from: &[u32; WIDTH]) -> [Self; 2];
@@ -124,7 +131,7 @@ pub(crate) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_and_si256,
+        __m256, __m512, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm256_add_ps, _mm256_and_si256,
         _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps,
         _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps,
         _mm512_and_si512, _mm512_castsi512_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
@@ -132,7 +139,7 @@ mod x86 {
         _mm512_storeu_ps,
     };
 
-    use super::{Lanes, WIDTH};
+    use super::{Lanes, Level, WIDTH};
 
     /// The high half of a word.
     const HIGH: i32 = !0xffff;
@@ -161,8 +168,11 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn prefetch(from: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        fn prefetch(from: *const f32, level: Level) {
+            match level {
+                Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) },
+                Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) },
+            }
         }
 
         #[inline(always)]
@@ -218,8 +228,11 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn prefetch(from: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        fn prefetch(from: *const f32, level: Level) {
+            match level {
+                Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) },
+                Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) },
+            }
         }
 
         #[inline(always)]

@@ -2,9 +2,10 @@
 //!
 //! Bits: the order of every sum is that of [`super::kernel`], whatever the tasks are.
 
-use super::kernel::{BLOCK, GROUP, Left, PANEL, Product, Right, product};
+use super::kernel::{GROUP, Left, PANEL, Product, Right, product};
 use crate::cpu::buffer::CpuBuf;
 use crate::cpu::pool::{Cpu, Shared};
+use crate::lanes::WIDTH;
 use crate::shapes::{Accumulate, MatShape};
 
 /// `y = onto + x · w`, `right` being w.
@@ -52,14 +53,18 @@ fn multiply(
     // Columns that are whole panels of every kernel.
     let strip = if matches!(right, Right::Panels { .. }) { PANEL } else { 48 };
     assert_eq!(y.len(), m * n, "one element for each row and column");
-    // For few rows memory is read in long pieces, whose sums stay in a cache.
+    // For few rows memory is read in long pieces, whose sums stay in a cache; of many rows, what a task packs is packed
+    // again by its neighbours, so that few equal tasks are best.
     let in_place = matches!(right, Right::Numbers { column_stride: 1, .. });
-    let is_few = m <= 16 && in_place && left.step_stride == 1;
-    let (of_each, most) = if is_few { (1, 8 * GROUP) } else { (4, GROUP) };
+    let (of_each, most) = match m {
+        ..=16 if in_place && left.step_stride == 1 => (1, 8 * GROUP),
+        ..LEAST => (4, GROUP),
+        _ => (2, GROUP),
+    };
     let (tasks, groups) = (of_each * cpu.threads(), n.div_ceil(most).max(1));
-    let down = tasks.div_ceil(groups).min(m / LEAST).max(1);
+    let down = tasks.div_ceil(groups).next_multiple_of(cpu.threads()).min(m / LEAST).max(1);
     let across = tasks.div_ceil(down).min(n.div_ceil(strip)).max(groups);
-    let height = m.div_ceil(down).next_multiple_of(BLOCK).max(1);
+    let height = m.div_ceil(down).next_multiple_of(WIDTH);
     let width = n.div_ceil(across).next_multiple_of(strip);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use super::tile::{Columns, Copied, Halves, Numbers, Rows, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
-use crate::lanes::{Lanes, WIDTH, kernel};
+use crate::lanes::{Lanes, Level, WIDTH, kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(in crate::cpu) const CHAIN: usize = 512;
@@ -235,6 +235,10 @@ fn in_sweeps<V: Lanes, C: Columns, const N: usize>(
 ) {
     /// Rows whose chains stay in a cache.
     const ROWS: usize = 128;
+    /// Numbers that the second cache holds.
+    const HELD: usize = 1 << 18;
+    // The first level can ask for too few lines at once to hide the memory's latency.
+    let level = if p.k * far > HELD { Level::Second } else { Level::First };
     let starts = (0..p.m).step_by(ROWS);
     let starts = starts.flat_map(|block| (0..p.k.max(1)).step_by(CHAIN).map(move |at| (block, at)));
     for (block, first) in starts {
@@ -249,7 +253,7 @@ fn in_sweeps<V: Lanes, C: Columns, const N: usize>(
             while step < end {
                 let x = (p.left.rows().from(block, step).first, p.left.row_stride);
                 let to = (sums.as_mut_ptr(), n);
-                let w = (w.wrapping_add(step * far + column), far);
+                let w = (w.wrapping_add(step * far + column), far, level);
                 // SAFETY: both factors were checked to hold these rows, steps and columns.
                 step += unsafe {
                     match end - step {
@@ -281,13 +285,13 @@ unsafe fn sweep<V: Lanes, C: Columns, const N: usize, const P: usize>(
     rows: usize,
     (x, apart): (*const f32, usize),
     held: C,
-    (w, far): (*const f32, usize),
+    (w, far, level): (*const f32, usize, Level),
     (sums, n): (*mut f32, usize),
 ) -> usize {
     for at in (0..n).step_by(N * WIDTH) {
         let w: [[V; N]; P] = std::array::from_fn(|p| {
             let w = w.wrapping_add(p * far + at);
-            V::prefetch(w.wrapping_add(3 * P * far));
+            V::prefetch(w.wrapping_add(3 * P * far), level);
             // SAFETY: the caller's.
             unsafe { held.load(p, w) }
         });

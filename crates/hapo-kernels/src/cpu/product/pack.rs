@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::kernel::{BLOCK, Left, PANEL, Right};
 use super::tile::Rows;
 use crate::cpu::convert::join;
-use crate::lanes::{Lanes, WIDTH};
+use crate::lanes::{Lanes, Level, WIDTH};
 
 /// Steps from a request of memory to its use.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 impl Left<'_> {
     /// A block of the factor: where it lies, or copied where steps are apart and rows together.
@@ -25,10 +25,7 @@ impl Left<'_> {
         let Self { data, step_stride, .. } = self;
         for (step, to) in steps.zip(room.chunks_exact_mut(BLOCK)) {
             let from = &data[step * step_stride..][rows.clone()];
-            for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n * WIDTH));
-                V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
-            }
+            copy_row::<V>(from, step_stride, to);
         }
         Rows { first: room.as_ptr(), row_stride: 1, step_stride: BLOCK }
     }
@@ -49,11 +46,8 @@ impl Right<'_> {
             let len = steps.len();
             for (at, step) in steps.enumerate() {
                 let from = &data[step * step_stride..][columns.clone()];
-                for n in (0..from.len()).step_by(WIDTH) {
-                    V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n));
-                    let to = &mut room[n / panel * panel * len + at * panel + n % panel..];
-                    let to = to.first_chunk_mut().expect("a vector of a panel");
-                    V::load_part(&from[n..]).store(to);
+                for (from, to) in from.chunks(panel).zip(room.chunks_exact_mut(panel * len)) {
+                    copy_row::<V>(from, step_stride, &mut to[at * panel..][..panel]);
                 }
             }
             return;
@@ -80,6 +74,19 @@ impl Right<'_> {
                 }
             }
         }
+    }
+}
+
+/// Copies a row in whole vectors, zeros beyond its end, and asks for the one [`AHEAD`] rows on.
+#[inline(always)]
+fn copy_row<V: Lanes>(from: &[f32], apart: usize, to: &mut [f32]) {
+    let ((whole, rest), to) = (from.as_chunks(), to.as_chunks_mut().0);
+    for (from, to) in whole.iter().zip(&mut *to) {
+        V::prefetch(from.as_ptr().wrapping_add(AHEAD * apart), Level::Second);
+        V::load(from).store(to);
+    }
+    if let Some(to) = to.get_mut(whole.len()) {
+        V::load_part(rest).store(to);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tiles of a product: some rows by some vectors of columns, whose sums stay in registers.
 
-use crate::lanes::{Lanes, WIDTH};
+use crate::lanes::{Lanes, Level, WIDTH};
 
 /// Most rows of a tile and vectors of its columns: as many sums as there are registers.
 pub(super) const fn largest<V: Lanes>() -> (usize, usize) {
@@ -155,7 +155,7 @@ impl<C: Columns> Tile<C> {
                 asked = self.next;
             }
             for n in 0..N {
-                V::prefetch(asked.wrapping_add(n * WIDTH));
+                V::prefetch(asked.wrapping_add(n * WIDTH), Level::First);
             }
             asked = asked.wrapping_add(far);
             // SAFETY: the caller's.
