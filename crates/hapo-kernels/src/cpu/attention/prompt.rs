@@ -264,12 +264,10 @@ impl Head {
 
     /// `[head_dim, stride]`, zero beyond `keys`.
     fn gather_transposed(self, keys: usize, x: &[f32], to: &mut [f32], stride: usize) {
-        for block in (0..keys).step_by(LINE) {
-            for j in block..keys.min(block + LINE) {
-                let x = &x[self.key(j)..][..self.shape.head_dim];
-                for (d, &value) in x.iter().enumerate() {
-                    to[d * stride + j] = value;
-                }
+        for j in 0..keys {
+            let x = &x[self.key(j)..][..self.shape.head_dim];
+            for (to, &value) in to[j..].iter_mut().step_by(stride).zip(x) {
+                *to = value;
             }
         }
         for row in to.chunks_exact_mut(stride) {

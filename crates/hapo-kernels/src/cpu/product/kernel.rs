@@ -100,7 +100,7 @@ kernel! {
             {
                 let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
                 let w = (data.as_ptr().wrapping_add(p.column), far);
-                if is_swept::<V>(p) {
+                if is_swept::<V>(p, far) {
                     in_sweeps::<V, _, 1>(whole, Numbers, w, (dst, stride), room);
                 } else {
                     down_chains::<V>(whole, w, (dst, stride), room);
@@ -121,15 +121,17 @@ kernel! {
     }
 }
 
-/// Whether there are so few rows that [`in_sweeps`] is faster: their sums stay in a cache.
-fn is_swept<V: Lanes>(p: Product) -> bool {
-    p.left.step_stride == 1 && p.m <= if V::REGISTERS == 1 { 128 } else { 32 }
+/// Whether there are so few rows that [`in_sweeps`] is faster: their sums stay in a cache, and the matrix does not lie in
+/// the first one.
+fn is_swept<V: Lanes>(p: Product, far: usize) -> bool {
+    let (most, held) = if V::REGISTERS == 1 { (128, 1 << 14) } else { (32, 0) };
+    p.left.step_stride == 1 && p.m <= most && p.k * far > held
 }
 
 /// Whether the columns are read in place. Where rows of the matrix are whole pages apart, they compete for the same few
 /// lines of a cache, and many rows of the left factor read a packed copy.
 fn reads_in_place<V: Lanes>(p: Product, far: usize) -> bool {
-    is_swept::<V>(p) || V::REGISTERS == 1 && !far.is_multiple_of(PAGE) && p.left.is_by_rows()
+    is_swept::<V>(p, far) || V::REGISTERS == 1 && !far.is_multiple_of(PAGE) && p.left.is_by_rows()
 }
 
 /// A product in tiles of packed columns.
