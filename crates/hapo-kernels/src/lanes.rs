@@ -33,7 +33,18 @@ pub(crate) unsafe trait Lanes: Copy {
 
     /// Asks for the line of an address, which may be anything.
     #[inline(always)]
-    fn prefetch(_: *const f32, _: Level) {}
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    fn prefetch(from: *const f32, level: Level) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every processor of the kind has the instruction.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+            match level {
+                Level::First => _mm_prefetch::<_MM_HINT_T0>(from.cast()),
+                Level::Second => _mm_prefetch::<_MM_HINT_T1>(from.cast()),
+            }
+        }
+    }
 
     /// Two vectors of bf16 numbers, one in the low and one in the high halves of the words.
     fn load_halves(from: &[u32; WIDTH]) -> [Self; 2];
@@ -131,15 +142,14 @@ pub(crate) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm256_add_ps, _mm256_and_si256,
-        _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps,
-        _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps,
-        _mm512_and_si512, _mm512_castsi512_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-        _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32,
-        _mm512_storeu_ps,
+        __m256, __m512, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps,
+        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
+        _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
+        _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32,
+        _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
     };
 
-    use super::{Lanes, Level, WIDTH};
+    use super::{Lanes, WIDTH};
 
     /// The high half of a word.
     const HIGH: i32 = !0xffff;
@@ -165,14 +175,6 @@ mod x86 {
         #[inline(always)]
         fn store(self, to: &mut [f32; WIDTH]) {
             unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self.0) }
-        }
-
-        #[inline(always)]
-        fn prefetch(from: *const f32, level: Level) {
-            match level {
-                Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) },
-                Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) },
-            }
         }
 
         #[inline(always)]
@@ -224,14 +226,6 @@ mod x86 {
             unsafe {
                 _mm256_storeu_ps(to.as_mut_ptr(), self.0);
                 _mm256_storeu_ps(to.as_mut_ptr().add(8), self.1);
-            }
-        }
-
-        #[inline(always)]
-        fn prefetch(from: *const f32, level: Level) {
-            match level {
-                Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) },
-                Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) },
             }
         }
 

@@ -408,17 +408,16 @@ kernel! {
         let rows = WIDTH.min(pairs - row);
         for (i, to) in to.chunks_mut(WIDTH * PANEL).enumerate() {
             let from = &words[((panel + i) * pairs + row) * PANEL..][..rows * PANEL];
-            let mut columns = [[0_u32; WIDTH]; PANEL];
+            let mut squares = [[0_u64; WIDTH]; WIDTH];
             for (r, from) in from.as_chunks::<PANEL>().0.iter().enumerate() {
-                for (column, word) in columns.iter_mut().zip(from) {
-                    column[r] = *word;
+                for (row, [a, b]) in squares.iter_mut().zip(from.as_chunks().0) {
+                    let (low, high) = (a & 0xffff | b << 16, a >> 16 | b & 0xffff_0000);
+                    row[r] = u64::from(low) | u64::from(high) << 32;
                 }
             }
-            for (two, to) in columns.as_chunks::<2>().0.iter().zip(to.as_chunks_mut::<PANEL>().0) {
-                for r in 0..WIDTH {
-                    to[2 * r] = two[0][r] & 0xffff | two[1][r] << 16;
-                    to[2 * r + 1] = two[0][r] >> 16 | two[1][r] & 0xffff_0000;
-                }
+            let squares = squares.as_flattened();
+            for (to, both) in to.as_chunks_mut().0.iter_mut().zip(squares) {
+                *to = [*both as u32, (*both >> 32) as u32];
             }
         }
     }

@@ -61,10 +61,13 @@ fn multiply(
         ..LEAST => (4, GROUP),
         _ => (2, GROUP),
     };
-    let (tasks, groups) = (of_each * cpu.threads(), n.div_ceil(most).max(1));
-    let down = tasks.div_ceil(groups).next_multiple_of(cpu.threads()).min(m / LEAST).max(1);
+    let (threads, groups) = (cpu.threads(), n.div_ceil(most).max(1));
+    let tasks = of_each * threads;
+    let most = (m / LEAST).clamp(1, tasks.div_ceil(groups).next_multiple_of(threads));
+    let shared = |parts: &usize| threads.is_multiple_of(*parts) || parts.is_multiple_of(threads);
+    let down = (1..=most).rev().find(shared).unwrap_or(1);
     let across = tasks.div_ceil(down).min(n.div_ceil(strip)).max(groups);
-    let height = m.div_ceil(down).next_multiple_of(WIDTH);
+    let height = m.div_ceil(down).next_multiple_of(WIDTH).max(1);
     let width = n.div_ceil(across).next_multiple_of(strip);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {

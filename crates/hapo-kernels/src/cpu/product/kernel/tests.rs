@@ -179,3 +179,15 @@ fn threads_and_the_number_of_rows_change_no_bits() {
         assert_eq!(bits(&alone), one[0][last * outputs..], "{shape:?}: one row alone");
     }
 }
+
+#[test]
+fn no_rows_are_no_work_and_no_steps_add_nothing() {
+    let (cpu, shape) = (Cpu::new(2).unwrap(), MatShape { rows: 0, inputs: 3, outputs: 2 });
+    let right = Right::Numbers { data: &[1.0; 6], step_stride: 2, column_stride: 1 };
+    forward(&cpu, shape, &[], right, &Accumulate::Nothing, &mut []);
+    let mut dw = [7.0; 6];
+    weight_grad(&cpu, shape, &[], &[], &Accumulate::Existing, &mut dw);
+    assert_eq!(dw, [7.0; 6]);
+    weight_grad(&cpu, shape, &[], &[], &Accumulate::Nothing, &mut dw);
+    assert_eq!(dw, [0.0; 6]);
+}
