@@ -6,7 +6,7 @@ const LONGEST_FUNCTION: usize = 110;
 const FILE_P95: usize = 430;
 /// Production lines of each folder. A change that adds more than 200 says in its commit what it takes away, or why
 /// nothing can go.
-const MOST_LINES: [(&str, usize); 2] = [("crates/", 69_890), ("verifier/", 13_054)];
+const MOST_LINES: [(&str, usize); 2] = [("crates/", 69_910), ("verifier/", 13_054)];
 
 /// A user has no page of decisions at hand: a message says the sentence.
 #[test]
