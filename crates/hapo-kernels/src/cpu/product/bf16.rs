@@ -408,15 +408,15 @@ kernel! {
         let rows = WIDTH.min(pairs - row);
         for (i, to) in to.chunks_mut(WIDTH * PANEL).enumerate() {
             let from = &words[((panel + i) * pairs + row) * PANEL..][..rows * PANEL];
-            let mut squares = [[0_u64; WIDTH]; WIDTH];
+            // Two columns of two steps are 64 bits, which change places as a whole.
+            let mut square = [[0_u64; WIDTH]; WIDTH];
             for (r, from) in from.as_chunks::<PANEL>().0.iter().enumerate() {
-                for (row, [a, b]) in squares.iter_mut().zip(from.as_chunks().0) {
+                for (row, [a, b]) in square.iter_mut().zip(from.as_chunks().0) {
                     let (low, high) = (a & 0xffff | b << 16, a >> 16 | b & 0xffff_0000);
                     row[r] = u64::from(low) | u64::from(high) << 32;
                 }
             }
-            let squares = squares.as_flattened();
-            for (to, both) in to.as_chunks_mut().0.iter_mut().zip(squares) {
+            for (to, both) in to.as_chunks_mut().0.iter_mut().zip(square.as_flattened()) {
                 *to = [*both as u32, (*both >> 32) as u32];
             }
         }

@@ -53,8 +53,8 @@ fn multiply(
     // Columns that are whole panels of every kernel.
     let strip = if matches!(right, Right::Panels { .. }) { PANEL } else { 48 };
     assert_eq!(y.len(), m * n, "one element for each row and column");
-    // For few rows memory is read in long pieces, whose sums stay in a cache; of many rows, what a task packs is packed
-    // again by its neighbours, so that few equal tasks are best.
+    // For few rows memory is read in long pieces, whose sums stay in a cache. Of many rows, what a task packs is packed
+    // again by its neighbours: few tasks are best, in parts of the rows that the threads share evenly.
     let in_place = matches!(right, Right::Numbers { column_stride: 1, .. });
     let (of_each, most) = match m {
         ..=16 if in_place && left.step_stride == 1 => (1, 8 * GROUP),
@@ -63,9 +63,9 @@ fn multiply(
     };
     let (threads, groups) = (cpu.threads(), n.div_ceil(most).max(1));
     let tasks = of_each * threads;
-    let most = (m / LEAST).clamp(1, tasks.div_ceil(groups).next_multiple_of(threads));
-    let shared = |parts: &usize| threads.is_multiple_of(*parts) || parts.is_multiple_of(threads);
-    let down = (1..=most).rev().find(shared).unwrap_or(1);
+    let parts = (m / LEAST).clamp(1, tasks.div_ceil(groups).next_multiple_of(threads));
+    let is_even = |parts: &usize| threads.is_multiple_of(*parts) || parts.is_multiple_of(threads);
+    let down = (1..=parts).rev().find(is_even).unwrap_or(1);
     let across = tasks.div_ceil(down).min(n.div_ceil(strip)).max(groups);
     let height = m.div_ceil(down).next_multiple_of(WIDTH).max(1);
     let width = n.div_ceil(across).next_multiple_of(strip);

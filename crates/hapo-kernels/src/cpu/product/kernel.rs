@@ -121,8 +121,8 @@ kernel! {
     }
 }
 
-/// Whether there are so few rows that [`in_sweeps`] is faster: their sums stay in a cache, and the matrix does not lie in
-/// the first one.
+/// Whether [`in_sweeps`] is faster: the sums of so few rows stay in a cache, and the matrix is too large for the first
+/// cache.
 fn is_swept<V: Lanes>(p: Product, far: usize) -> bool {
     let (most, held) = if V::REGISTERS == 1 { (128, 1 << 14) } else { (32, 0) };
     p.left.step_stride == 1 && p.m <= most && p.k * far > held
